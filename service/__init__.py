@@ -1,0 +1,1 @@
+"""The serving half of twinrank: loads versions, scores requests, splits traffic, measures."""
