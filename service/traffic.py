@@ -1,7 +1,7 @@
 """The traffic split as a frozen value: which version answers a unit.
 
-Weighted rendezvous hashing (Efraimidis and Spirakis's exponential keys; Thaler and Ravishankar's highest random weight):
-every arm draws an exponential from a hash of (experiment, arm, unit), the least one divided by its share wins, so an
+Weighted rendezvous hashing (Thaler and Ravishankar's highest random weight, Efraimidis and Spirakis's exponential
+keys): every arm draws an exponential from a hash of (experiment, arm, unit), the least one divided by its share wins, so an
 arm wins in proportion to its share and a changed weight moves no more units than it must. A pure function of its
 arguments: no state, no order of a dict, no process's own hash seed. Knows nothing of models, HTTP or stores.
 """
@@ -20,7 +20,7 @@ Reason = Literal["split", "default", "no_unit"]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The version that answers a unit, why, and the version's share inside the coverage where it was drawn by the split."""
+    """The version that answers a unit, why, and its share inside the coverage where the split drew it."""
 
     version: str
     reason: Reason
@@ -53,7 +53,7 @@ class Split:
         return self._shares.get(version, 0.0)
 
     def assign(self, unit: str | None) -> Assignment:
-        """The version for a unit (its canonical text, see `unit_text`); None or "" is drawn at random, afresh each time."""
+        """The version for a unit (canonical text, see `unit_text`); None or "" is drawn at random, afresh each time."""
         if not unit:
             return Assignment(self._draw(), "no_unit", None)
         text = unit.encode("utf-8", "surrogatepass")
@@ -80,7 +80,7 @@ class Split:
 
 
 def uniform(key: bytes) -> float:
-    """A number in (0, 1) from the first 8 bytes of the key's SHA-256: never 0 and never 1, so its logarithm is finite."""
+    """A number in (0, 1) from the first 8 bytes of the key's SHA-256: never 0, so its logarithm is finite."""
     head = int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
     return ((head >> 11) + 0.5) / 2**53
 

@@ -1,0 +1,62 @@
+"""The document that all workers of all replicas follow: what is loaded and how the traffic is split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from service.traffic import Split, shares_of
+
+# What a change of traffic changes; a comment belongs to the change, not to the traffic.
+TRAFFIC = ("weights", "coverage", "default", "shadow", "experiment")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A frozen value: `epoch` counts changes of the traffic, `revision` those of any kind (loads too).
+
+    `weights` holds versions with weight alone, of any positive sum. `loaded` holds, for every version to be loaded, the
+    revision at which that was last asked for: a worker that failed before then tries again. At epoch 0 no split was set.
+    """
+
+    epoch: int = 0
+    revision: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    coverage: float = 1.0
+    default: str | None = None
+    shadow: None = None
+    experiment: str = "default"
+    comment: str = ""
+    loaded: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """weight / sum of each version with weight."""
+        return shares_of(self.weights)
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The versions that must be ready for every request to be answered: those with weight, and the default."""
+        return frozenset(self.weights) | ({self.default} if self.default else frozenset())
+
+    def split(self) -> Split:
+        """The split as a value that assigns; without a default it answers with the version "", which nobody has."""
+        return Split(self.experiment, tuple(self.weights.items()), self.coverage, self.default or "")
+
+    def traffic(self) -> dict[str, Any]:
+        """What a change of traffic changes, and its comment."""
+        return {name: getattr(self, name) for name in TRAFFIC} | {"comment": self.comment}
+
+    def same_traffic(self, other: Document) -> bool:
+        """Whether both split the traffic alike, comments aside."""
+        return all(getattr(self, name) == getattr(other, name) for name in TRAFFIC)
+
+    def with_traffic(self, traffic: Mapping[str, Any]) -> Document:
+        """This document with the traffic of another; epoch and revision stay."""
+        return replace(self, **{name: traffic[name] for name in (*TRAFFIC, "comment")})
+
+    def body(self) -> dict[str, Any]:
+        """Everything but the two counters, as JSON."""
+        values = asdict(self)
+        return {name: values[name] for name in (*TRAFFIC, "comment", "loaded")}

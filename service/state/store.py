@@ -1,0 +1,171 @@
+"""The state store: one document that many workers follow, changed in one order. Calls block: keep them off the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.state import tables
+from service.state.document import Document
+from service.state.workers import LIVE_SECONDS, VersionState, Worker
+
+
+class StateError(Exception):
+    """The state store cannot be used: one plain line that says why."""
+
+
+class StateStore:
+    """A database that holds the document; each method is one transaction and raises StateError where it cannot be."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str) -> StateStore:
+        """Open or make the store, and write to it once, so that one that cannot be written fails here."""
+        store = cls(tables.open_engine(url))
+        try:
+            with store.transaction() as change:
+                change.prepare()
+        except StateError as error:
+            store.close()
+            raise StateError(f"--state: cannot use {url}: {error}") from error
+        return store
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """A change: alone with the store from its first read on, all or nothing."""
+        with self._connection(writes=True) as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """A view of the store at one moment."""
+        with self._connection(writes=False) as connection:
+            yield Transaction(connection)
+
+    def document(self) -> Document:
+        with self.reading() as view:
+            return view.document()
+
+    def revision(self) -> int:
+        with self.reading() as view:
+            return view.revision()
+
+    def workers(self) -> list[Worker]:
+        """The living workers of all replicas."""
+        with self.reading() as view:
+            return view.workers()
+
+    def tell(self, worker: Worker) -> None:
+        """Record a worker's heartbeat."""
+        with self.transaction() as change:
+            change.tell(worker)
+
+    def forget(self, replica: str, worker: str | None = None) -> None:
+        """Remove a worker, or all of a replica."""
+        with self.transaction() as change:
+            change.forget(replica, worker)
+
+    @contextmanager
+    def _connection(self, *, writes: bool) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as connection, connection.execution_options(writes=writes).begin():
+                yield connection
+        except SQLAlchemyError as error:
+            raise StateError(str(getattr(error, "orig", None) or error).splitlines()[0]) from error
+
+
+class Transaction:
+    """Reads and writes of one transaction."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def prepare(self) -> None:
+        """Make the tables and the first, empty document; StateError where another format stands there."""
+        tables.metadata.create_all(self._connection)
+        found = self._connection.execute(sa.select(tables.document.c.format)).scalar_one_or_none()
+        if found is None:
+            row = {"id": 1, "format": tables.FORMAT, "epoch": 0, "revision": 0, "body": Document().body()}
+            self._connection.execute(tables.document.insert().values(row))
+        elif found != tables.FORMAT:
+            raise StateError(f"it has format {found}, this program knows {tables.FORMAT}")
+        else:
+            # A write, for the sake of finding out now whether one is possible.
+            self._connection.execute(tables.document.update().values(format=tables.FORMAT))
+
+    def document(self) -> Document:
+        row = self._connection.execute(sa.select(tables.document)).one()
+        return Document(epoch=row.epoch, revision=row.revision, **row.body)
+
+    def revision(self) -> int:
+        return int(self._connection.execute(sa.select(tables.document.c.revision)).scalar_one())
+
+    def put_loaded(self, loaded: Mapping[str, int]) -> Document:
+        """Replace the set of versions to be loaded: a new revision of the same epoch."""
+        old = self.document()
+        return self._put(replace(old, revision=old.revision + 1, loaded=dict(loaded)))
+
+    def put_traffic(self, traffic: Mapping[str, Any], *, who: str, undo: int | None) -> Document:
+        """Replace the split: a new epoch. `undo` is the epoch whose traffic an undo of this change restores."""
+        old = self.document()
+        new = replace(old.with_traffic(traffic), epoch=old.epoch + 1, revision=old.revision + 1)
+        row = {"epoch": new.epoch, "at": time.time(), "who": who, "traffic": new.traffic(), "undo": undo}
+        self._connection.execute(tables.history.insert().values(row))
+        return self._put(new)
+
+    def history(self, limit: int | None = None) -> list[sa.Row[Any]]:
+        """Rows (epoch, at, who, traffic, undo), newest first."""
+        query = sa.select(tables.history).order_by(tables.history.c.epoch.desc()).limit(limit)
+        return list(self._connection.execute(query))
+
+    def past(self, epoch: int) -> sa.Row[Any] | None:
+        """The history's row of one epoch."""
+        return self._connection.execute(sa.select(tables.history).where(tables.history.c.epoch == epoch)).one_or_none()
+
+    def workers(self) -> list[Worker]:
+        """The living workers of all replicas."""
+        row = tables.workers.c
+        alive = row.seen > time.time() - LIVE_SECONDS
+        query = sa.select(tables.workers).where(alive).order_by(row.replica, row.worker)
+        return [_worker(found) for found in self._connection.execute(query)]
+
+    def tell(self, worker: Worker) -> None:
+        row = asdict(worker)
+        if not self._connection.execute(tables.workers.update().where(_is(worker)).values(row)).rowcount:
+            self._connection.execute(tables.workers.insert().values(row))
+            # Whoever comes clears away what a killed replica left behind.
+            stale = tables.workers.c.seen < time.time() - 20 * LIVE_SECONDS
+            self._connection.execute(tables.workers.delete().where(stale))
+
+    def forget(self, replica: str, worker: str | None) -> None:
+        query = tables.workers.delete().where(tables.workers.c.replica == replica)
+        if worker is not None:
+            query = query.where(tables.workers.c.worker == worker)
+        self._connection.execute(query)
+
+    def _put(self, new: Document) -> Document:
+        row = {"epoch": new.epoch, "revision": new.revision, "body": new.body()}
+        self._connection.execute(tables.document.update().values(row))
+        return new
+
+
+def _is(worker: Worker) -> sa.ColumnElement[bool]:
+    row = tables.workers.c
+    return sa.and_(row.replica == worker.replica, row.worker == worker.worker)
+
+
+def _worker(row: sa.Row[Any]) -> Worker:
+    values = dict(row._mapping)
+    states = {version: VersionState(**state) for version, state in values.pop("states").items()}
+    return Worker(**values, states=states)

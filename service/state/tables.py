@@ -1,0 +1,71 @@
+"""The tables, and how a database is opened. Nothing here but `_sqlite` knows which database it is."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import sqlalchemy as sa
+
+FORMAT = 1
+BUSY_SECONDS = 5.0
+
+metadata = sa.MetaData()
+
+# One row: what all workers follow.
+document = sa.Table(
+    "document",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.JSON, nullable=False),
+)
+
+# One row an epoch. `undo` is the epoch whose traffic an undo of this one restores.
+history = sa.Table(
+    "history",
+    metadata,
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("who", sa.String(200), nullable=False),
+    sa.Column("traffic", sa.JSON, nullable=False),
+    sa.Column("undo", sa.BigInteger),
+)
+
+# One row a living worker.
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("replica", sa.String(100), primary_key=True),
+    sa.Column("worker", sa.String(100), primary_key=True),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("accepting", sa.Boolean, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("seen", sa.Double, nullable=False),
+    sa.Column("states", sa.JSON, nullable=False),
+)
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine whose connections are ready for use by several processes at once."""
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    if engine.dialect.name == "sqlite":
+        _sqlite(engine)
+    return engine
+
+
+def _sqlite(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say, not where the driver guesses
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # what was answered 200 outlives a power cut
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        # A change takes the write lock before it reads, so two changes at once have one order.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,57 @@
+"""What the workers tell the store of themselves, and what that says of a version as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+# A worker not heard of for so long is taken for dead; it tells of itself five times as often.
+LIVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """One version in one worker. `asked` is the revision whose wish to load it this state answers."""
+
+    state: str  # available | loading | ready | unloading | failed
+    error: str | None = None
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker as it last told of itself. Until it is `accepting` it takes no connections and holds nothing up."""
+
+    replica: str
+    worker: str
+    pid: int
+    accepting: bool
+    epoch: int
+    revision: int
+    seen: float  # seconds since 1970
+    states: Mapping[str, VersionState] = field(default_factory=dict)
+
+
+def overall(version: str, workers: Iterable[Worker]) -> VersionState:
+    """The version over all accepting workers: failed if it failed in any, ready only if it is in each."""
+    told = [worker.states.get(version, VersionState("available")) for worker in workers if worker.accepting]
+    for state in told:
+        if state.state == "failed":
+            return state
+    states = {state.state for state in told}
+    for moving in ("loading", "unloading"):
+        if moving in states:
+            return VersionState(moving)
+    if states == {"ready"}:
+        return VersionState("ready")
+    # Ready here and unknown there: a worker that has yet to see the wish to load it.
+    return VersionState("loading" if "ready" in states else "available")
+
+
+def replicas(workers: Iterable[Worker]) -> dict[str, tuple[int, float]]:
+    """(epoch that all its workers have, seconds since 1970 it was last heard of) of each replica."""
+    found: dict[str, tuple[int, float]] = {}
+    for worker in workers:
+        epoch, seen = found.get(worker.replica, (worker.epoch, worker.seen))
+        found[worker.replica] = min(epoch, worker.epoch), max(seen, worker.seen)
+    return found
