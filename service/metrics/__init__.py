@@ -1,0 +1,134 @@
+"""What the service counts: one `Metrics` a worker, right when added up over all of them.
+
+`series.py` defines every series; `cells.py` holds the numbers where the other workers can read them; `scrape.py` adds
+them up. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from service.metrics.cells import Cell, Cells, forget_worker
+from service.metrics.scrape import Document, exposition
+from service.metrics.series import CODES_OF_NONE, NONE, UNLISTED, ModelSeries, VersionSeries, WorkerSeries, gpu_memory
+
+__all__ = ["NONE", "UNLISTED", "Metrics", "forget_worker"]
+
+
+class Metrics:
+    """Counts for one worker. `folder` is shared by the workers of one service and empty at its start; without one, the
+    worker stands alone and keeps its files in a folder that `close` removes.
+
+    `gpu_memory()` gives bytes held by device name. Methods may be called from any thread.
+    """
+
+    def __init__(self, folder: Path | None = None, *, gpu_memory: Callable[[], Mapping[str, int]] = dict) -> None:
+        self._owns_folder = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="twinrank-metrics-")) if folder is None else folder
+        self._cells = Cells(self.folder, os.getpid())
+        self._worker = WorkerSeries.make(self._cells)
+        self._none = VersionSeries.make(self._cells, NONE, CODES_OF_NONE)
+        self._models: dict[str, ModelSeries] = {}
+        self._gpu_memory, self._gpu_cells = gpu_memory, dict[str, Cell]()
+        self._process = psutil.Process()
+        self._cpu_seen = 0.0
+        self._worker.workers.set(1)
+        self.sample()
+
+    def close(self) -> None:
+        """Ends this worker's part: its gauges go."""
+        self._cells.close()
+        forget_worker(self.folder, os.getpid())
+        if self._owns_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def version_loaded(self, version: str, features: Iterable[str]) -> None:
+        """The version is ready here; all its series stand from now on."""
+        if version not in self._models:
+            self._models[version] = ModelSeries.make(self._cells, version, tuple(features))
+        self._models[version].ready.set(1)
+
+    def version_unloaded(self, version: str) -> None:
+        """The version is gone here; its counts stay."""
+        if version in self._models:
+            self._models[version].ready.set(0)
+            self._models[version].queue_rows.set(0)
+
+    def load_seconds(self, version: str, seconds: float) -> None:
+        """How long the load of a version took that `version_loaded` has named."""
+        self._models[version].load_seconds.set(seconds)
+
+    def request(self, version: str, code: int, seconds: float) -> None:
+        """One request answered with `code` by `version`; NONE, or a version never loaded here, counts as none."""
+        model = self._models.get(version)
+        series = self._none if model is None else model.answers
+        series.requests_of(str(code)).inc()
+        series.request_seconds.observe(seconds)
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        self._worker.in_flight.inc()
+        try:
+            yield
+        finally:
+            self._worker.in_flight.inc(-1)
+
+    def rejected(self, reason: str) -> None:
+        """`reason` is one of series.REASONS."""
+        self._worker.rejected[reason].inc()
+
+    def assignment(self, version: str, reason: str) -> None:
+        self._models[version].assignments[reason].inc()
+
+    def batch(self, version: str, rows: int, queue_seconds: Sequence[float], model_seconds: float) -> None:
+        """One batch ran: its rows, how long each of its requests had waited, how long it took."""
+        model = self._models[version]
+        model.rows.inc(rows)
+        model.batch_rows.observe(rows)
+        model.model_seconds.observe(model_seconds)
+        for seconds in queue_seconds:
+            model.queue_seconds.observe(seconds)
+
+    def queue_rows(self, version: str, rows: int) -> None:
+        self._models[version].queue_rows.set(rows)
+
+    def values(self, version: str, unknown: Mapping[str, int], missing: Mapping[str, int]) -> None:
+        """Counts by feature name; a name must be one that some version knows, or UNLISTED."""
+        model = self._models[version]
+        for feature, count in unknown.items():
+            model.unknown_of(feature).inc(count)
+        for feature, count in missing.items():
+            model.missing_of(feature).inc(count)
+
+    def scores(self, version: str, scores: npt.NDArray[np.float32]) -> None:
+        """The scores (B,) of one request, all finite."""
+        self._models[version].score.observe_all(scores)
+
+    def sample(self) -> None:
+        """Notes what this process holds and has used. Called every second or so: what a killed worker had used since
+        is lost."""
+        cpu = sum(self._process.cpu_times()[:2])
+        self._worker.cpu.inc(cpu - self._cpu_seen)
+        self._cpu_seen = cpu
+        self._worker.resident.set(self._process.memory_info().rss)
+        for device, held in self._gpu_memory().items():
+            if device not in self._gpu_cells:
+                self._gpu_cells[device] = gpu_memory(self._cells, device)
+            self._gpu_cells[device].set(held)
+
+    def render(self, document: Document | None, accept: str = "") -> tuple[bytes, str]:
+        """(body, content type) of a scrape, over all workers; `accept` is the request's Accept header.
+
+        Reads files: to be called off the event loop.
+        """
+        self.sample()
+        return exposition(self.folder, document, self._models, accept)

@@ -1,0 +1,105 @@
+"""One worker's numbers, in memory that its siblings can read: a file a worker and kind of series, as prometheus_client
+lays them out for its multi-process mode, which also adds them up at a scrape.
+
+The library's own instruments choose that mode, and its folder, from the environment when they are imported, and
+observe one value at a time. These are bound to a folder by hand, and a histogram takes an array at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
+from prometheus_client.multiprocess import mark_process_dead
+from prometheus_client.utils import floatToGoString
+
+PREFIX = "twinrank_"
+Labels = Mapping[str, str]
+
+
+class Cell:
+    """One number of one series. Only its own process writes it."""
+
+    __slots__ = ("_file", "_key", "_lock", "_value")
+
+    def __init__(self, file: MmapedDict, key: str, lock: Lock) -> None:
+        self._file, self._key, self._lock = file, key, lock
+        with lock:
+            # A dead worker's counters stay; one that got its number goes on from them.
+            self._value: float = file.read_value(key)[0]
+
+    def inc(self, amount: float = 1.0) -> None:
+        with self._lock:
+            self._value += amount
+            self._file.write_value(self._key, self._value, 0.0)
+
+    def set(self, value: float) -> None:
+        with self._lock:
+            self._value = value
+            self._file.write_value(self._key, value, 0.0)
+
+
+class Histogram:
+    """Observations of one series, counted in buckets; `bounds` are inclusive upper bounds, ascending."""
+
+    __slots__ = ("_bounds", "_buckets", "_edges", "_sum")
+
+    def __init__(self, bounds: Sequence[float], buckets: Sequence[Cell], total: Cell) -> None:
+        self._bounds, self._edges = bounds, np.asarray(bounds)
+        self._buckets, self._sum = buckets, total
+
+    def observe(self, value: float) -> None:
+        self._buckets[bisect_left(self._bounds, value)].inc()
+        self._sum.inc(value)
+
+    def observe_all(self, values: npt.NDArray[np.floating]) -> None:
+        """Every value of an array of any length."""
+        counts = np.bincount(np.searchsorted(self._edges, values), minlength=len(self._buckets)).tolist()
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(float(values.sum(dtype=np.float64)))
+
+
+class Cells:
+    """Makes the series of process `pid` in `folder`."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.folder, self._pid = folder, pid
+        self._files: dict[str, MmapedDict] = {}
+        self._lock = Lock()
+
+    def counter(self, name: str, about: str, labels: Labels) -> Cell:
+        """`name` without its `_total`."""
+        return self._cell("counter", name, f"{name}_total", about, labels)
+
+    def gauge(self, name: str, about: str, labels: Labels, mode: str = "livesum") -> Cell:
+        """`mode` says how workers merge: livesum, livemin, livemax; only live ones count."""
+        return self._cell(f"gauge_{mode}", name, name, about, labels)
+
+    def histogram(self, name: str, about: str, labels: Labels, bounds: Sequence[float]) -> Histogram:
+        edges = [floatToGoString(bound) for bound in (*bounds, float("inf"))]
+        buckets = [self._cell("histogram", name, f"{name}_bucket", about, {**labels, "le": edge}) for edge in edges]
+        return Histogram(bounds, buckets, self._cell("histogram", name, f"{name}_sum", about, labels))
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _cell(self, kind: str, metric: str, sample: str, about: str, labels: Labels) -> Cell:
+        if kind not in self._files:
+            self._files[kind] = MmapedDict(str(self.folder / f"{kind}_{self._pid}.db"))
+        names = list(labels)
+        key = mmap_key(PREFIX + metric, PREFIX + sample, names, [labels[name] for name in names], about)
+        return Cell(self._files[kind], key, self._lock)
+
+
+def forget_worker(folder: Path, pid: int) -> None:
+    """A worker that died: its gauges go, its counters and histograms stay."""
+    mark_process_dead(pid, str(folder))

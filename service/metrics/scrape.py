@@ -1,0 +1,80 @@
+"""One scrape: the workers' files added up, and what only the stored document knows."""
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from service.metrics.cells import PREFIX
+
+
+class Document(Protocol):
+    """What a scrape reads of the stored traffic document."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def weights(self) -> Mapping[str, float]: ...
+
+
+class Scrape(Collector):
+    """Collects the files of `folder`, adds weight and epoch of `document`; `versions` are given a weight of 0 too."""
+
+    def __init__(self, folder: Path, document: Document | None, versions: Iterable[str]) -> None:
+        self._folder, self._document, self._versions = folder, document, versions
+
+    def collect(self) -> Iterable[Metric]:
+        files = sorted(glob.glob(os.path.join(self._folder, "*.db")))
+        metrics = {metric.name: metric for metric in MultiProcessCollector.merge(files)}
+        self._judge_readiness(metrics)
+        yield from (metrics[name] for name in sorted(metrics))
+        yield _build_info()
+        if self._document is not None:
+            yield GaugeMetricFamily(f"{PREFIX}epoch", "Epoch of the stored split", value=self._document.epoch)
+            yield self._weights(self._document.weights)
+
+    def _judge_readiness(self, metrics: Mapping[str, Metric]) -> None:
+        """The files add up to the number of workers where all are ready; one that never loaded it has not even a 0."""
+        ready, workers = metrics.get(f"{PREFIX}model_ready"), metrics.get(f"{PREFIX}workers")
+        if ready is not None and workers is not None:
+            live = workers.samples[0].value
+            ready.samples = [Sample(one.name, one.labels, float(one.value >= live)) for one in ready.samples]
+
+    def _weights(self, weights: Mapping[str, float]) -> Metric:
+        family = GaugeMetricFamily(f"{PREFIX}weight", "Weight in the stored split", labels=["version"])
+        for version in sorted({*weights, *self._versions}):
+            family.add_metric([version], weights.get(version, 0.0))
+        return family
+
+
+def _build_info() -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}build_info", "Always 1", labels=["version", "torch", "python"])
+    family.add_metric([_installed("twinrank"), _installed("torch"), platform.python_version()], 1.0)
+    return family
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def exposition(folder: Path, document: Document | None, versions: Iterable[str], accept: str) -> tuple[bytes, str]:
+    """(body, content type), in Prometheus text or OpenMetrics as the Accept header asks."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Scrape(folder, document, versions))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
