@@ -1,0 +1,182 @@
+"""A version on disk: opened only when every check passes, the last of them its own exam."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from service.scoring.catalog import Catalog
+from service.scoring.encoder_files import load_encoder
+from service.scoring.engine import TORCHSCRIPT, Engine, probe
+from service.scoring.features import FeatureEncoder
+from service.scoring.files import (
+    CATALOG,
+    EXAM,
+    FORMAT,
+    MANIFEST,
+    MODULE,
+    REQUIRED,
+    SCALERS,
+    ArtifactError,
+    is_known_file,
+    is_version_name,
+    read_json,
+    sha256,
+)
+from service.scoring.predictor import Predictor, RankRequest, RowRequest
+from service.scoring.scalers import scaler_versions
+from service.scoring.values import EncodeError
+
+TOLERANCE = 1e-5
+_MANIFEST_KEYS = ("format", "version", "created", "engine", "schema", "files", "libraries", "metrics")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An opened version: verified, examined, ready to score."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    predictor: Predictor
+
+    @property
+    def version(self) -> str:
+        return self.predictor.version
+
+    @property
+    def encoder(self) -> FeatureEncoder:
+        return self.predictor.encoder
+
+    @property
+    def engine(self) -> Engine:
+        return self.predictor.engine
+
+    @property
+    def catalog(self) -> Catalog | None:
+        return self.predictor.catalog
+
+
+def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None) -> Artifact:
+    """Verify and open the version in folder `path`; raises ArtifactError with the reason.
+
+    `version` is the name the manifest must carry, where it is not the folder's own.
+    """
+    manifest = read_manifest(path)
+    if manifest["version"] != (version or path.name):
+        raise ArtifactError(f"{MANIFEST}: it is of version '{manifest['version']}', the folder is '{version or path.name}'")
+    _check_files(path, manifest["files"])
+    _check_scikit_learn(str(manifest["libraries"].get("scikit-learn", "unknown")), "the manifest")
+    encoder = load_encoder(path)
+    for written in scaler_versions(encoder.scalers):
+        _check_scikit_learn(written, SCALERS)
+    if manifest["schema"] != encoder.schema.to_dict():
+        raise ArtifactError(f"{MANIFEST}: its feature schema is not the encoder's")
+    catalog = Catalog.load(path / CATALOG, encoder) if encoder.schema.item else None
+    engine = Engine.load(path / MODULE, device)
+    _check_shapes(engine, encoder)
+    predictor = Predictor(str(manifest["version"]), encoder, engine, catalog)
+    examine(predictor, read_json(path / EXAM))
+    return Artifact(path, manifest, predictor)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest alone, for listings; raises ArtifactError where it is not one of a known format."""
+    manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise ArtifactError(f"{MANIFEST}: an object is needed")
+    if manifest.get("format") != FORMAT:
+        raise ArtifactError(f"{MANIFEST}: format {manifest.get('format')!r} is not supported, only {FORMAT}")
+    absent = [key for key in _MANIFEST_KEYS if key not in manifest]
+    if absent:
+        raise ArtifactError(f"{MANIFEST}: '{absent[0]}' is missing")
+    if not all(isinstance(manifest[key], dict) for key in ("schema", "files", "libraries")):
+        raise ArtifactError(f"{MANIFEST}: 'schema', 'files' and 'libraries' must be objects")
+    if manifest["engine"] != TORCHSCRIPT:
+        raise ArtifactError(f"{MANIFEST}: engine '{manifest['engine']}' is not supported, only {TORCHSCRIPT}")
+    return manifest
+
+
+def version_names(root: Path) -> list[str]:
+    """Names of the versions under `root`, sorted; work in progress and foreign folders are left out."""
+    if not root.is_dir():
+        return []
+    return sorted(one.name for one in root.iterdir() if is_version_name(one.name) and (one / MANIFEST).is_file())
+
+
+def examine(predictor: Predictor, exam: Any) -> None:
+    """Let the predictor score its exam twice; raises ArtifactError where a score is off by more than TOLERANCE."""
+    try:
+        requests = [_request(entry) for entry in exam["requests"]]
+        expected = [np.asarray(scores, np.float64) for scores in exam["scores"]]
+        if not requests or len(requests) != len(expected):
+            raise ValueError("it holds no requests, or not a list of scores for each")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{EXAM}: not an exam ({error})") from None
+    first, second = _answers(predictor, requests), _answers(predictor, requests)
+    for number, (scores, again, wanted) in enumerate(zip(first, second, expected, strict=True)):
+        if scores.shape != wanted.shape or not np.isfinite(scores).all():
+            raise ArtifactError(f"{EXAM}: request {number} got {scores.shape} scores or some not finite")
+        if not np.array_equal(scores, again):
+            raise ArtifactError(f"{MODULE}: the same request scores differently each time (training mode?)")
+        off = float(np.abs(scores - wanted).max(initial=0.0))
+        if not off <= TOLERANCE:
+            raise ArtifactError(f"{EXAM}: the version scores its own exam {off:.2g} off at request {number}")
+
+
+def _answers(predictor: Predictor, requests: Sequence[RowRequest | RankRequest]) -> list[Any]:
+    try:
+        return [predictor.score([predictor.encode(request)])[0] for request in requests]
+    except (EncodeError, RuntimeError) as error:
+        raise ArtifactError(f"{EXAM}: a request cannot be scored ({str(error).strip().splitlines()[-1][:200]})") from None
+
+
+def _request(entry: Mapping[str, Any]) -> RowRequest | RankRequest:
+    if "instances" in entry:
+        return RowRequest(entry["instances"])
+    return RankRequest(entry["user"], entry["candidates"], entry.get("context", {}))
+
+
+def _check_files(path: Path, files: Mapping[str, Any]) -> None:
+    for name in REQUIRED:
+        if name not in files:
+            raise ArtifactError(f"{MANIFEST}: no hash of {name}")
+    for name, digest in files.items():
+        if not is_known_file(name):
+            raise ArtifactError(f"{MANIFEST}: '{name[:80]}' is no file of a version")
+        try:
+            found = sha256(path / name)
+        except OSError:
+            raise ArtifactError(f"{name}: the file is missing or cannot be read") from None
+        if found != digest:
+            raise ArtifactError(f"{name}: its sha256 is not the manifest's; the file was damaged or changed")
+
+
+def _check_scikit_learn(written: str, where: str) -> None:
+    """Refuse scalers of another major.minor: their attributes may mean something else."""
+    try:
+        installed = importlib.metadata.version("scikit-learn")
+    except importlib.metadata.PackageNotFoundError:
+        return  # serving needs none: the state is read out, the exam judges it
+    if written.split(".")[:2] != installed.split(".")[:2]:
+        raise ArtifactError(f"{SCALERS}: written by scikit-learn {written} (says {where}), here is {installed}; train again")
+    if written != installed:
+        log.warning("scalers were written by scikit-learn %s, here is %s: the same minor version, admitted", written, installed)
+
+
+def _check_shapes(engine: Engine, encoder: FeatureEncoder) -> None:
+    sample = probe(encoder.layout)
+    try:
+        scores = engine.forward(sample)
+    except (RuntimeError, IndexError) as error:
+        reason = str(error).strip().splitlines()[-1][:200]
+        raise ArtifactError(f"{MODULE}: its shapes do not fit the feature schema ({reason})") from None
+    if scores.shape != (sample.rows,) or not np.isfinite(scores).all() or scores.min() < 0 or scores.max() > 1:
+        raise ArtifactError(f"{MODULE}: it does not give one probability a row")

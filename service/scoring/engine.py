@@ -1,0 +1,82 @@
+"""The engine: encoded rows to probabilities. TorchScript is one implementation, named in the manifest."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from service.scoring.encoded import Encoded, Floats
+from service.scoring.files import ArtifactError
+from service.scoring.layout import Layout
+
+TORCHSCRIPT = "torchscript"
+
+
+class Engine:
+    """A frozen TorchScript module on one device; safe to call from several threads."""
+
+    name = TORCHSCRIPT
+
+    def __init__(self, module: torch.jit.ScriptModule, device: str) -> None:
+        self._module = module
+        self.device = torch.device(device)
+
+    @classmethod
+    def load(cls, path: Path, device: str) -> Engine:
+        """Load, inspect and freeze the module at `path`; raises ArtifactError naming the file."""
+        try:
+            module = _load(path, device)
+        except FileNotFoundError:
+            raise ArtifactError(f"{path.name}: the file is missing") from None
+        except Exception as error:  # damaged archives raise whatever the reader met
+            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            raise ArtifactError(f"{path.name}: no TorchScript module ({reason})") from None
+        _inspect(module, path.name)
+        return cls(_freeze(module), device)
+
+    def forward(self, encoded: Encoded) -> Floats:
+        """Probabilities (B,) of B encoded rows of all sides."""
+        with torch.inference_mode():
+            numerics = torch.from_numpy(encoded.numerics).to(self.device)
+            ids = torch.from_numpy(encoded.ids).to(self.device)
+            values = [torch.from_numpy(bag.values).to(self.device) for bag in encoded.bags]
+            offsets = [torch.from_numpy(bag.offsets).to(self.device) for bag in encoded.bags]
+            scores: torch.Tensor = self._module(numerics, ids, values, offsets)
+            return np.asarray(scores.cpu().numpy(), np.float32)
+
+
+def probe(layout: Layout) -> Encoded:
+    """Three rows that touch the ends of every table: shapes that do not fit the layout fail on them."""
+    from service.scoring.encoded import Bag
+
+    def ends(size: int) -> list[int]:
+        return [0, min(1, size - 1), size - 1]
+
+    ids = np.array([ends(column.size) for column in layout.ids], np.int64).reshape(len(layout.ids), 3).T
+    bags = tuple(Bag(np.array(ends(column.size), np.int64), np.arange(4)) for column in layout.bags)
+    return Encoded(np.zeros((3, len(layout.numerics)), np.float32), np.ascontiguousarray(ids), bags)
+
+
+def _load(path: Path, device: str) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings():
+        # TorchScript is deprecated in torch; this is the one place that reads it, and the manifest names the engine.
+        warnings.filterwarnings("ignore", message=".*torch.jit.load.*", category=DeprecationWarning)
+        return torch.jit.load(path, map_location=device)  # type: ignore[no-any-return,no-untyped-call]  # untyped in torch
+
+
+def _inspect(module: torch.jit.ScriptModule, name: str) -> None:
+    if any(part.training for part in module.modules()):
+        raise ArtifactError(f"{name}: the module is in training mode; export it after eval()")
+    for key, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ArtifactError(f"{name}: parameter '{key}' is not finite")
+
+
+def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings():
+        # As above: deprecated with TorchScript itself, used in this one place.
+        warnings.filterwarnings("ignore", message=".*torch.jit.freeze.*", category=DeprecationWarning)
+        return torch.jit.freeze(module.eval())  # type: ignore[no-any-return,no-untyped-call]  # untyped in torch

@@ -1,0 +1,81 @@
+"""Every file name of a version on disk, and how files are hashed and written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+MANIFEST = "manifest.json"
+MODULE = "model.pt"
+ENCODER = "encoder.json"
+SCALERS = "scalers.joblib"
+VOCABULARIES = "vocabularies"
+CATALOG = "catalog.parquet"
+CATALOGS = "catalogs"
+EXAM = "exam.json"
+REQUIRED = (MODULE, ENCODER, SCALERS, EXAM)
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VOCABULARY = re.compile(rf"{VOCABULARIES}/\d{{4}}\.json")
+
+
+class ArtifactError(Exception):
+    """A version that cannot be opened or published: one plain line that names the file and the reason."""
+
+
+def is_version_name(name: str) -> bool:
+    """Whether `name` may name a version: never a path, and not reserved."""
+    return _VERSION.fullmatch(name) is not None and name != "weights"
+
+
+def vocabulary_file(position: int) -> str:
+    """The vocabulary of the feature at `position`; numbered, since a feature's name must never become a path."""
+    return f"{VOCABULARIES}/{position:04d}.json"
+
+
+def is_known_file(name: str) -> bool:
+    """Whether a manifest may list `name` as a file of the version."""
+    return name in (*REQUIRED, CATALOG) or _VOCABULARY.fullmatch(name) is not None
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> Any:
+    """A strict JSON file; raises ArtifactError naming it."""
+    try:
+        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path.name}: the file is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path.name}: not readable as JSON ({error})") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+
+def sync_tree(folder: Path) -> None:
+    """Make every file and folder below durable before the folder gets its visible name."""
+    for path in [*folder.rglob("*"), folder]:
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
