@@ -1,0 +1,92 @@
+"""Training rows as tensors on the device: an epoch is one gather, a batch is a slice, and no row is ever collated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from service.scoring.encoded import Encoded
+from service.scoring.layout import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B rows: what the module's forward takes, and the labels (B,)."""
+
+    numerics: Tensor
+    ids: Tensor
+    bag_values: list[Tensor]
+    bag_offsets: list[Tensor]
+    labels: Tensor
+
+    @classmethod
+    def of(cls, encoded: Encoded, labels: npt.NDArray[np.float32], device: str) -> Batch:
+        put = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (encoded.numerics, encoded.ids, labels)]
+        values = [torch.from_numpy(bag.values).to(device) for bag in encoded.bags]
+        offsets = [torch.from_numpy(bag.offsets).to(device) for bag in encoded.bags]
+        return cls(put[0], put[1], values, offsets, put[2])
+
+    @property
+    def rows(self) -> int:
+        return self.labels.size(0)
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+        return self.numerics, self.ids, self.bag_values, self.bag_offsets
+
+    def take(self, index: Tensor) -> Batch:
+        """The rows of `index` in that order."""
+        ragged = [_take_ragged(v, o, index) for v, o in zip(self.bag_values, self.bag_offsets, strict=True)]
+        return Batch(
+            self.numerics.index_select(0, index),
+            self.ids.index_select(0, index),
+            [values for values, _ in ragged],
+            [offsets for _, offsets in ragged],
+            self.labels.index_select(0, index),
+        )
+
+    def slices(self, size: int) -> Iterator[Batch]:
+        """Batches of `size` rows, the last one of what is left."""
+        ends = [offsets[torch.arange(0, self.rows + size, size).clamp_(max=self.rows)].tolist() for offsets in self.bag_offsets]
+        for n, start in enumerate(range(0, self.rows, size)):
+            rows = slice(start, start + size)
+            yield Batch(
+                self.numerics[rows],
+                self.ids[rows],
+                [values[end[n] : end[n + 1]] for values, end in zip(self.bag_values, ends, strict=True)],
+                [o[start : start + size + 1] - end[n] for o, end in zip(self.bag_offsets, ends, strict=True)],
+                self.labels[rows],
+            )
+
+    def with_unknown(self, id_shares: list[float], bag_shares: list[float], generator: torch.Generator) -> Batch:
+        """A copy in which a share of each column's rows has the unknown id; of a bag's row one value, drawn at random."""
+        ids = self.ids.clone()
+        for column, share in enumerate(id_shares):
+            ids[self._some_rows(share, generator), column] = UNKNOWN
+        values = []
+        for bag, offsets, share in zip(self.bag_values, self.bag_offsets, bag_shares, strict=True):
+            rows = self._some_rows(share, generator)
+            # a bag that holds the unknown id already stays: its values must be distinct, and it is sorted, so that id is first
+            rows = rows[bag[offsets[rows]] != UNKNOWN]
+            lengths = offsets[rows + 1] - offsets[rows]
+            drawn = torch.rand(len(rows), generator=generator).to(bag.device)
+            values.append(bag.index_fill(0, offsets[rows] + (drawn * lengths).long(), UNKNOWN))
+        return Batch(self.numerics, ids, values, self.bag_offsets, self.labels)
+
+    def _some_rows(self, share: float, generator: torch.Generator) -> Tensor:
+        """At least one row where the share is not 0, so that the unknown id is trained in a small table too."""
+        count = min(self.rows, max(1, round(share * self.rows))) if share else 0
+        return torch.randperm(self.rows, generator=generator)[:count].to(self.ids.device)
+
+
+def _take_ragged(values: Tensor, offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    starts = offsets[index]
+    lengths = offsets[index + 1] - starts
+    taken = torch.cat([torch.zeros_like(offsets[:1]), lengths.cumsum(0)])
+    place = torch.arange(int(taken[-1]), device=values.device) + (starts - taken[:-1]).repeat_interleave(lengths)
+    return values[place], taken

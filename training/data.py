@@ -1,0 +1,161 @@
+"""A config's data, checked: raw rows with their labels, the parts they fall into, and the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from service.scoring.columns import Texts, number_column, seconds_column, text_column
+from service.scoring.encoded import Ints
+from service.scoring.values import DataError
+from training.config import Config, DataConfig
+from training.errors import DataFault
+from training.items import ItemTable, newest_rows, read_items
+from training.reading import Rows, data_files, file_hash, read_rows
+from training.split import PARTS, Cuts, cut, draws
+
+Floats64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """All rows read: features as they stand in the files (CSV: text), items joined."""
+
+    rows: Rows
+    labels: npt.NDArray[np.float32]  # (rows,) 0 or 1
+    units: Ints | None  # (rows,) a number for each unit, -1 where blank; None without a unit column
+    keys: Texts | None  # item keys
+    positions: Floats64  # (rows,) what the split cuts
+    times: Floats64 | None
+    items: ItemTable | None
+    files: Mapping[str, str]  # path under PATH → sha256
+    notes: tuple[str, ...]  # what a user should know, counted
+
+    @property
+    def table(self) -> pa.Table:
+        return self.rows.table
+
+    def cut(self, config: Config) -> Cuts:
+        """Where this data is cut into parts; raises DataFault where a part would be empty."""
+        return cut(config.split, self.positions, config.train.seed)
+
+    def catalog(self, config: Config, train: Ints) -> pa.Table | None:
+        """The item table, or each item's newest training row; None without an item key."""
+        if self.items is not None:
+            return self.items.table
+        if self.keys is None:
+            return None
+        return newest_rows(self.table, self.keys, self.times, train, config.schema)
+
+
+def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all") -> Dataset:
+    """Read PATH as the config says, or with kind "files" only one part's folder; raises DataFault.
+
+    `seed` is that of a random split: the config's in training, the version's own afterwards.
+    """
+    data = config.data
+    home = path if path.is_dir() else path.parent
+    item_path = home / data.items if data.items else None
+    files, folders = _files(path, config, item_path, part)
+    items = read_items(item_path, data.item, config.schema) if item_path and data.item else None
+    joined = _item_columns(config, items)
+    rows = read_rows(files, data.format, _row_columns(config, joined))
+    notes: list[str] = []
+    try:
+        labels = _labels(rows, data)
+        units = _keys(rows, data.unit, notes)
+        keys = _keys(rows, data.item, notes)
+        times = _times(rows, config)
+    except DataError as error:
+        raise rows.fault(error) from None
+    if items is not None and keys is not None:
+        table, absent = items.join(rows.table, keys, joined)
+        rows = Rows(table, rows.files, rows.ends, rows.format)
+        if absent:
+            notes.append(f"{absent} rows name an item that {item_path} lacks; its features are missing there")
+        if items.dropped:
+            notes.append(f"{items.dropped} rows of {item_path} have no {data.item} and are left out")
+    if config.split.kind == "time" and times is not None:
+        positions = times
+    elif config.split.kind == "files":
+        positions = np.repeat(np.array(folders, np.float64), np.diff((0, *rows.ends)))
+    else:
+        positions = draws(rows.table.num_rows, seed)
+    hashes = {str(file.relative_to(home)): file_hash(file) for file in ([*files, item_path] if item_path else files)}
+    return Dataset(rows, labels, units and units.codes, keys, positions, times, items, hashes, tuple(notes))
+
+
+def check_classes(labels: npt.NDArray[np.float32], column: str) -> None:
+    """Both classes are required in the training part."""
+    if len(labels) and labels.min() == labels.max():
+        raise DataFault(f"column '{column}': both classes required, every label of the training part is {int(labels[0])}")
+
+
+def _files(path: Path, config: Config, item_path: Path | None, part: str) -> tuple[list[Path], list[int]]:
+    """The files to read and, with kind "files", the part number of each."""
+    if config.split.kind != "files" or path.is_file():
+        if not path.is_file() or config.split.kind != "files":
+            files = data_files(path, config.data.format, but=item_path)
+            return files, []
+        raise DataFault(f"{path}: split.kind = \"files\" needs a folder with {', '.join(f'{name}/' for name in PARTS)}")
+    if not path.is_dir():
+        raise DataFault(f"{path}: no such folder")
+    wanted = PARTS if part == "all" else (part,)
+    files, folders = [], []
+    for name in wanted:
+        found = data_files(path / name, config.data.format, but=item_path)
+        files += found
+        folders += [PARTS.index(name)] * len(found)
+    return files, folders
+
+
+def _item_columns(config: Config, items: ItemTable | None) -> list[str]:
+    """Item features that the item table has: these come from there, as the catalog's will in serving."""
+    if items is None:
+        return []
+    item_side = [feature.name for feature in config.schema.of_side("item") if feature.name != config.data.item]
+    return [name for name in item_side if name in items.table.column_names]
+
+
+def _row_columns(config: Config, joined: list[str]) -> list[str]:
+    data = config.data
+    roles = [data.label, data.unit, data.item, data.timestamp if config.split.kind == "time" or data.timestamp else None]
+    features = [feature.name for feature in config.schema.features if feature.name not in joined]
+    return [name for name in (*roles, *features) if name]
+
+
+def _labels(rows: Rows, data: DataConfig) -> npt.NDArray[np.float32]:
+    column = rows.table.column(data.label)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    labels = number_column(data.label, column)
+    bad = (labels != 0) & (labels != 1)  # NaN, a blank label, is bad too
+    if bad.any():
+        row = int(bad.argmax())
+        found = column[row].as_py()
+        raise DataError(data.label, f"the label must be 0 or 1, found {'nothing' if found in (None, '') else found}", row)
+    return labels.astype(np.float32)
+
+
+def _keys(rows: Rows, name: str | None, notes: list[str]) -> Texts | None:
+    if name is None:
+        return None
+    keys = text_column(name, rows.table.column(name))
+    if missing := int((keys.codes < 0).sum()):
+        notes.append(f"{missing} of {len(keys.codes)} rows have no {name}; they are kept as missing")
+    return keys
+
+
+def _times(rows: Rows, config: Config) -> Floats64 | None:
+    name = config.data.timestamp
+    if name is None:
+        return None
+    seconds, missing = seconds_column(name, rows.table.column(name))
+    if missing.any() and config.split.kind == "time":
+        raise DataError(name, "the time is missing, and the split goes by it", int(missing.argmax()))
+    return np.where(missing, -np.inf, seconds.astype(np.float64))

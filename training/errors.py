@@ -1,0 +1,24 @@
+"""The failures of training that a user can mend; each is one plain sentence. `__main__` maps them to exit codes.
+
+    TrainingError
+    ├── DataFault     the data cannot be trained on: file, row or line, column, reason
+    ├── FitError      training went wrong: a loss that is not finite
+    └── FetchError    a data set could not be had
+    ConfigError (config.py) and ArtifactError, DeviceError (service/scoring) stand beside them.
+"""
+
+
+class TrainingError(Exception):
+    """Something a user can mend."""
+
+
+class DataFault(TrainingError):
+    """Data that cannot be trained on."""
+
+
+class FitError(TrainingError):
+    """Training that cannot go on."""
+
+
+class FetchError(TrainingError):
+    """A data set that could not be had."""

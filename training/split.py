@@ -1,0 +1,65 @@
+"""Which rows train, validate and test. A split is two cuts on one number per row, stored in the version and reused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.scoring.encoded import Ints
+from training.config import SplitConfig
+from training.errors import DataFault
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Rows whose position is below `valid_from` train, below `test_from` validate, the others test.
+
+    A position is epoch seconds (kind time), a seeded draw in [0, 1) for each row's number (random), or 0, 1, 2 (files).
+    """
+
+    kind: str
+    valid_from: float
+    test_from: float
+    seed: int = 0
+
+    def parts(self, positions: npt.NDArray[np.float64]) -> dict[str, Ints]:
+        """Row numbers of each part, in the rows' order."""
+        side = (positions >= self.valid_from).astype(np.int8) + (positions >= self.test_from)
+        return {name: np.flatnonzero(side == n) for n, name in enumerate(PARTS)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "valid_from": self.valid_from, "test_from": self.test_from, "seed": self.seed}
+
+
+def draws(rows: int, seed: int) -> npt.NDArray[np.float64]:
+    """Position of each row in a random split: row n's draw does not depend on how many rows follow it."""
+    return np.random.Generator(np.random.Philox(seed)).random(rows)
+
+
+def cut(split: SplitConfig, positions: npt.NDArray[np.float64], seed: int) -> Cuts:
+    """Cut so that the last `test` and the `valid` before it hold at least those shares; ties go to the later part.
+
+    Raises DataFault where a part would be empty.
+    """
+    if split.kind == "files":
+        return Cuts("files", 1, 2)
+    rows = len(positions)
+    test, valid = round(rows * split.test), round(rows * split.valid)
+    if not valid or (split.test and not test) or test + valid >= rows:
+        raise DataFault(f"too few rows for the split: {rows} rows cannot give {split.valid:g} to valid and {split.test:g} to test")
+    ordered = np.sort(positions)
+    test_from = float(ordered[rows - test]) if test else float("inf")
+    before = ordered[ordered < test_from]
+    valid_from = float(ordered[rows - test - valid])
+    if valid_from >= test_from:  # one tie reaches over both cuts: the rows just before it validate
+        valid_from = float(before[max(0, len(before) - valid)]) if len(before) else test_from
+    cuts = Cuts(split.kind, valid_from, test_from, seed if split.kind == "random" else 0)
+    for name, members in cuts.parts(positions).items():
+        if not len(members) and (name != "test" or test):
+            raise DataFault(f"too few rows for the split: with {rows} rows, ties at the cuts leave the {name} part empty")
+    return cuts
