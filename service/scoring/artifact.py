@@ -26,6 +26,7 @@ from service.scoring.files import (
     ArtifactError,
     is_known_file,
     is_version_name,
+    last_line,
     read_json,
     sha256,
 )
@@ -71,7 +72,8 @@ def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None
     """
     manifest = read_manifest(path)
     if manifest["version"] != (version or path.name):
-        raise ArtifactError(f"{MANIFEST}: it is of version '{manifest['version']}', the folder is '{version or path.name}'")
+        found, wanted = manifest["version"], version or path.name
+        raise ArtifactError(f"{MANIFEST}: it is of version '{found}', the folder is '{wanted}'")
     _check_files(path, manifest["files"])
     _check_scikit_learn(str(manifest["libraries"].get("scikit-learn", "unknown")), "the manifest")
     encoder = load_encoder(path)
@@ -135,7 +137,7 @@ def _answers(predictor: Predictor, requests: Sequence[RowRequest | RankRequest])
     try:
         return [predictor.score([predictor.encode(request)])[0] for request in requests]
     except (EncodeError, RuntimeError) as error:
-        raise ArtifactError(f"{EXAM}: a request cannot be scored ({str(error).strip().splitlines()[-1][:200]})") from None
+        raise ArtifactError(f"{EXAM}: a request cannot be scored ({last_line(error)})") from None
 
 
 def _request(entry: Mapping[str, Any]) -> RowRequest | RankRequest:
@@ -166,9 +168,11 @@ def _check_scikit_learn(written: str, where: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         return  # serving needs none: the state is read out, the exam judges it
     if written.split(".")[:2] != installed.split(".")[:2]:
-        raise ArtifactError(f"{SCALERS}: written by scikit-learn {written} (says {where}), here is {installed}; train again")
+        raise ArtifactError(
+            f"{SCALERS}: written by scikit-learn {written} (says {where}), here is {installed}; train again"
+        )
     if written != installed:
-        log.warning("scalers were written by scikit-learn %s, here is %s: the same minor version, admitted", written, installed)
+        log.warning("scalers were written by scikit-learn %s, here is %s: admitted, same minor", written, installed)
 
 
 def _check_shapes(engine: Engine, encoder: FeatureEncoder) -> None:
@@ -176,7 +180,6 @@ def _check_shapes(engine: Engine, encoder: FeatureEncoder) -> None:
     try:
         scores = engine.forward(sample)
     except (RuntimeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[-1][:200]
-        raise ArtifactError(f"{MODULE}: its shapes do not fit the feature schema ({reason})") from None
+        raise ArtifactError(f"{MODULE}: its shapes do not fit the feature schema ({last_line(error)})") from None
     if scores.shape != (sample.rows,) or not np.isfinite(scores).all() or scores.min() < 0 or scores.max() > 1:
         raise ArtifactError(f"{MODULE}: it does not give one probability a row")

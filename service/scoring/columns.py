@@ -52,7 +52,7 @@ def number_column(name: str, column: Column) -> Doubles:
     if bad.any():
         raise DataError(name, "the number is not finite", int(bad.argmax()))
     values[missing] = np.nan
-    return values
+    return np.asarray(values, np.float64)
 
 
 def text_column(name: str, column: Column) -> Texts:

@@ -30,9 +30,9 @@ class DatetimeField:
 
     def id_columns(self) -> list[IdColumn]:
         feature = self.feature
-        return [
-            column_of(feature, f"{feature.name}.{part}", FIRST_VALUE + SIZES[part], 0, self.missing) for part in feature.parts
-        ]
+        sizes = [FIRST_VALUE + SIZES[part] for part in feature.parts]
+        names = feature.id_columns()
+        return [column_of(feature, name, size, 0, self.missing) for name, size in zip(names, sizes, strict=True)]
 
     def encode_values(self, values: Sequence[object], faults: FaultList) -> Piece:
         read = [faults.guard(row, self.feature.name, epoch_seconds, value) for row, value in enumerate(values)]
@@ -43,8 +43,6 @@ class DatetimeField:
         return self._piece(*seconds_column(self.feature.name, column))
 
     def _piece(self, seconds: Ints, missing: npt.NDArray[np.bool_]) -> Piece:
-        absent = missing_id(self.missing)
-        ids = [
-            np.where(missing, absent, time_part(part, seconds, self.feature.tz) + FIRST_VALUE) for part in self.feature.parts
-        ]
-        return Piece(ids=tuple(ids), missing=int(missing.sum()))
+        absent, tz = missing_id(self.missing), self.feature.tz
+        values = (time_part(part, seconds, tz) + FIRST_VALUE for part in self.feature.parts)
+        return Piece(ids=tuple(np.where(missing, absent, ids) for ids in values), missing=int(missing.sum()))

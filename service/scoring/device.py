@@ -34,7 +34,7 @@ def allowed_cores() -> int:
 def _cuda_trouble() -> str | None:
     import torch
 
-    if not torch.backends.cuda.is_built():
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]  # untyped in torch
         return f"torch {torch.__version__} is built without CUDA"
     try:
         torch.zeros(1, device="cuda")

@@ -53,7 +53,9 @@ def load_encoder(folder: Path) -> FeatureEncoder:
     return FeatureEncoder(schema, tuple(fields), scalers)
 
 
-def _field(feature: Feature, state: Mapping[str, Any], folder: Path, position: int, scalers: Mapping[str, Scaler]) -> Field:
+def _field(
+    feature: Feature, state: Mapping[str, Any], folder: Path, position: int, scalers: Mapping[str, Scaler]
+) -> Field:
     if feature.kind == "numeric":
         return _numeric(feature, state, scalers)
     if feature.kind == "datetime":

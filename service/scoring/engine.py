@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from service.scoring.encoded import Encoded, Floats
+from service.scoring.encoded import Bag, Encoded, Floats
 from service.scoring.files import ArtifactError
 from service.scoring.layout import Layout
 
@@ -31,7 +31,7 @@ class Engine:
             module = _load(path, device)
         except FileNotFoundError:
             raise ArtifactError(f"{path.name}: the file is missing") from None
-        except Exception as error:  # damaged archives raise whatever the reader met
+        except Exception as error:  # noqa: BLE001  # damaged archives raise whatever the reader met
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise ArtifactError(f"{path.name}: no TorchScript module ({reason})") from None
         _inspect(module, path.name)
@@ -50,8 +50,6 @@ class Engine:
 
 def probe(layout: Layout) -> Encoded:
     """Three rows that touch the ends of every table: shapes that do not fit the layout fail on them."""
-    from service.scoring.encoded import Bag
-
     def ends(size: int) -> list[int]:
         return [0, min(1, size - 1), size - 1]
 
@@ -79,4 +77,4 @@ def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     with warnings.catch_warnings():
         # As above: deprecated with TorchScript itself, used in this one place.
         warnings.filterwarnings("ignore", message=".*torch.jit.freeze.*", category=DeprecationWarning)
-        return torch.jit.freeze(module.eval())  # type: ignore[no-any-return,no-untyped-call]  # untyped in torch
+        return torch.jit.freeze(module.eval())  # type: ignore[no-any-return]  # untyped in torch

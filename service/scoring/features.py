@@ -72,7 +72,8 @@ class FeatureEncoder:
             for row in self._pair_faults(encoded, sides):
                 faults.add(row, self._bag_names(sides), _too_many_pairs())
         if faults.found:
-            raise EncodeError([Fault((row, name), fault.msg, fault.type) for row, name, fault in sorted(faults.found, key=_row)])
+            found = sorted(faults.found, key=_row)
+            raise EncodeError([Fault((row, name), fault.msg, fault.type) for row, name, fault in found])
         return encoded
 
     def check_pairs(self, encoded: Encoded) -> None:
@@ -81,7 +82,7 @@ class FeatureEncoder:
             raise EncodeError([Fault((row,), _too_many_pairs().msg, _too_many_pairs().type)])
 
     def _pair_faults(self, encoded: Encoded, sides: Sequence[str]) -> list[int]:
-        """The first row that a cross expands too far, if any; crosses that need another side are left to `check_pairs`."""
+        """The first row that a cross expands too far, if any; only all sides together can tell."""
         if set(sides) != set(SIDES):
             return []
         lengths = [np.diff(bag.offsets) for bag in encoded.bags]
@@ -94,7 +95,8 @@ class FeatureEncoder:
         return []
 
     def _bag_names(self, sides: Sequence[str]) -> str:
-        return ", ".join(one.feature.name for one in self.fields if one.feature.kind == "multi" and one.feature.side in sides)
+        features = (one.feature for one in self.fields)
+        return ", ".join(one.name for one in features if one.kind == "multi" and one.side in sides)
 
 
 def table_column(table: pa.Table, name: str) -> Column:

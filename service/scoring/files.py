@@ -63,6 +63,12 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
 
+def last_line(error: Exception) -> str:
+    """The part of an exception that names the cause: libraries put their own stack above it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1][:200]
+
+
 def sync_tree(folder: Path) -> None:
     """Make every file and folder below durable before the folder gets its visible name."""
     for path in [*folder.rglob("*"), folder]:

@@ -13,7 +13,7 @@ from service.scoring.schema import FeatureSchema, SchemaError
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The sides on which each name stands in some version; a unit key stands on the user's, an item key on the item's."""
+    """The sides on which each name stands in some version; a unit key is the user's, an item key the item's."""
 
     sides: Mapping[str, frozenset[str]] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ class NumericColumn:
 class IdColumn:
     """One categorical column: ids 0 .. size-1, local to the column.
 
-    `unknown_trained` says that rare values shared id 0 in the training part, `missing_trained` that values were missing there.
+    `unknown_trained` says that rare values shared id 0 in the training part, `missing_trained` that some were missing.
     """
 
     name: str
@@ -36,7 +36,7 @@ class IdColumn:
 
 @dataclass(frozen=True, slots=True)
 class CrossSpec:
-    """A cross over members `(is_bag, index)` of the id columns and bags; `sizes` are theirs, `buckets` the table's rows.
+    """A cross over members `(is_bag, index)` of the id columns and bags; `buckets` are the table's rows.
 
     Where the product of the sizes is at most `buckets` the cross is exact: mixed radix, no hashing.
     """

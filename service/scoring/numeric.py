@@ -90,7 +90,8 @@ class NumericField:
         return [column_of(self.feature, name, size, 0, self.missing) for name in self.feature.id_columns()]
 
     def encode_values(self, values: Sequence[object], faults: FaultList) -> Piece:
-        raw = np.array([faults.guard(row, self.feature.name, number, value) for row, value in enumerate(values)], np.float64)
+        name = self.feature.name
+        raw = np.array([faults.guard(row, name, number, value) for row, value in enumerate(values)], np.float64)
         piece = self._piece(raw)
         assert piece.numeric is not None  # every numeric feature has its scaled value
         for row in np.flatnonzero(~np.isfinite(piece.numeric)):

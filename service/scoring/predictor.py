@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -128,7 +129,13 @@ class Predictor:
         overridden = {name: base.copy() for name in sought.overrides}
         for name, places in sought.overrides.items():
             overridden[name][places] = new[places]
-        return self._by_column(pool, base, overridden)
+        # An override encodes whole rows; what it did not name was neither sent nor missing.
+        overriding = int(is_known[sought.places].sum())
+        missing = {
+            name: count - overriding + len(sought.overrides.get(name, ())) for name, count in fresh.missing.items()
+        }
+        merged = self._by_column(pool, base, overridden)
+        return dataclasses.replace(merged, unknown=fresh.unknown, missing=missing)
 
     def _by_column(self, pool: Encoded, base: Ints, overridden: Mapping[str, Ints]) -> Encoded:
         layout = self.encoder.layout
@@ -145,7 +152,7 @@ class Predictor:
         chosen = tuple(
             pool.bags[n].take(overridden[name]) if name in overridden else merged.bags[n] for n, name in enumerate(bags)
         )
-        return Encoded(merged.numerics, merged.ids, chosen, pool.unknown, pool.missing)
+        return Encoded(merged.numerics, merged.ids, chosen)
 
 
 class _Candidates:

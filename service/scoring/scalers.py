@@ -64,7 +64,7 @@ def read_scalers(folder: Path) -> dict[str, Scaler]:
             scalers = _load(file)
     except FileNotFoundError:
         raise ArtifactError(f"{SCALERS}: the file is missing") from None
-    except Exception as error:  # a damaged pickle can raise anything, and nothing of it may pass
+    except Exception as error:  # noqa: BLE001  # a damaged pickle can raise anything; nothing of it may pass
         raise ArtifactError(f"{SCALERS}: refused ({error})") from None
     if not isinstance(scalers, dict) or not all(isinstance(one, Holder) for one in scalers.values()):
         raise ArtifactError(f"{SCALERS}: refused (a mapping of scalers is needed)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import math
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
@@ -183,13 +184,13 @@ def _integer(value: object, least: int, where: str) -> int:
 
 def _edges(value: object, where: str) -> tuple[float, ...]:
     if isinstance(value, str):
-        raise SchemaError(f"{where}: bins = \"{value}\" is not built yet; give the edges as a list of numbers")
+        raise SchemaError(f'{where}: bins = "{value}" is not built yet; give the edges as a list of numbers')
     if not isinstance(value, list | tuple) or not value:
         raise SchemaError(f"{where}: 'bins' must be a list of numbers")
     for edge in value:
         if isinstance(edge, bool) or not isinstance(edge, int | float) or not math.isfinite(edge):
             raise SchemaError(f"{where}: 'bins' must hold finite numbers")
-    if any(a >= b for a, b in zip(value, value[1:], strict=False)):
+    if any(a >= b for a, b in itertools.pairwise(value)):
         raise SchemaError(f"{where}: 'bins' must rise strictly")
     return tuple(float(edge) for edge in value)
 

@@ -19,9 +19,9 @@ def time_part(part: str, seconds: Ints, tz: str) -> Ints:
     local = seconds if tz == "UTC" else seconds + _offsets(seconds, tz)
     days = np.floor_divide(local, _DAY)
     if part == "hour":
-        return np.floor_divide(local - days * _DAY, 3600)
+        return np.asarray(np.floor_divide(local - days * _DAY, 3600))
     if part == "weekday":
-        return np.mod(days + 3, 7)  # 1970-01-01 was a Thursday
+        return np.asarray(np.mod(days + 3, 7))  # 1970-01-01 was a Thursday
     return np.asarray(days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12)
 
 

@@ -149,7 +149,8 @@ def iso_seconds(text: str) -> int:
 
 def in_range(seconds: float) -> int:
     if seconds > _LATEST:
-        raise ValueFault("the time lies beyond the year 2200; are these milliseconds? epoch seconds are needed", "datetime_range")
+        msg = "the time lies beyond the year 2200; are these milliseconds? epoch seconds are needed"
+        raise ValueFault(msg, "datetime_range")
     if seconds < _EARLIEST:
         raise ValueFault("the time lies before the year 1800", "datetime_range")
     return math.floor(seconds)

@@ -33,7 +33,9 @@ class Vocabulary:
         object.__setattr__(self, "index", index)
 
     @classmethod
-    def fit(cls, distinct: Sequence[str], counts: Ints, *, min_count: int, buckets: int, boolean: bool, missing: int) -> Vocabulary:
+    def fit(
+        cls, distinct: Sequence[str], counts: Ints, *, min_count: int, buckets: int, boolean: bool, missing: int
+    ) -> Vocabulary:
         """Most frequent first, ties by text, so that neither row order nor file size can change an id."""
         if buckets:
             return cls(buckets=buckets, boolean=boolean, missing=missing)
