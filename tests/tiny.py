@@ -33,15 +33,13 @@ ITEMS = [{"item_id": f"i{n}", "price": float(n), "genres": ["a", "b", "c", "d"][
 class TinyModule(nn.Module):
     """One number an id, a bag's mean and a weighted sum of the numerics, then the sigmoid."""
 
-    bag_starts: list[int]
-
     def __init__(self, encoder: FeatureEncoder, seed: int, constant: float | None) -> None:
         super().__init__()
         layout = encoder.layout
         sizes = [column.size for column in (*layout.ids, *layout.bags)]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(int).tolist()
         self.register_buffer("id_starts", torch.tensor(starts[: len(layout.ids)], dtype=torch.int64))
-        self.bag_starts = starts[len(layout.ids) : -1]
+        self.register_buffer("bag_starts", torch.tensor(starts[len(layout.ids) : -1], dtype=torch.int64))
         generator = torch.Generator().manual_seed(seed)
         scale = 0.0 if constant is not None else 1.0
         self.table = nn.Parameter(torch.randn(starts[-1], 1, generator=generator) * scale)
@@ -57,8 +55,8 @@ class TinyModule(nn.Module):
     ) -> torch.Tensor:
         logits = numerics @ self.weights + self.bias
         logits = logits + self.table[ids + self.id_starts].sum(dim=(1, 2))
-        for n, start in enumerate(self.bag_starts):
-            values, offsets = bag_values[n] + start, bag_offsets[n]
+        for n in range(len(bag_values)):
+            values, offsets = bag_values[n] + self.bag_starts[n], bag_offsets[n]
             bag = nn.functional.embedding_bag(values, self.table, offsets, mode="mean", include_last_offset=True)
             logits = logits + bag.squeeze(1)
         return torch.sigmoid(logits)
