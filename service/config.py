@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.names import RULE, is_version
+from service.names import RULE
+from service.scoring.files import is_version_name
 from service.traffic import shares_of
 
 Weights = dict[str, float]
@@ -108,7 +109,7 @@ def _weights(text: str) -> Weights:
     weights: Weights = {}
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")
-        if not equals or not is_version(name):
+        if not equals or not is_version_name(name):
             raise ValueError(f"{part.strip()!r} is not of the form VERSION=WEIGHT (a version is {RULE})")
         if name in weights:
             raise ValueError(f"{name!r} stands there twice")

@@ -1,9 +1,9 @@
 """The traffic split as a frozen value: which version answers a unit.
 
 Weighted rendezvous hashing (Thaler and Ravishankar's highest random weight, Efraimidis and Spirakis's exponential
-keys): every arm draws an exponential from a hash of (experiment, arm, unit), the least one divided by its share wins, so an
-arm wins in proportion to its share and a changed weight moves no more units than it must. A pure function of its
-arguments: no state, no order of a dict, no process's own hash seed. Knows nothing of models, HTTP or stores.
+keys): every arm draws an exponential from a hash of (experiment, arm, unit), the least one divided by its share wins,
+so an arm wins in proportion to its share and a changed weight moves few units beyond what it must. A pure function of
+its arguments: no state, no order of a dict, no process's own hash seed. Knows nothing of models, HTTP or stores.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ TRAFFIC = ("weights", "coverage", "default", "shadow", "experiment")
 class Document:
     """A frozen value: `epoch` counts changes of the traffic, `revision` those of any kind (loads too).
 
-    `weights` holds versions with weight alone, of any positive sum. `loaded` holds, for every version to be loaded, the
-    revision at which that was last asked for: a worker that failed before then tries again. At epoch 0 no split was set.
+    `weights` holds versions with weight alone, of any positive sum. `loaded` has, for every version to be loaded, the
+    revision at which that was last asked for: a worker that failed before then tries again. Epoch 0 is before any split.
     """
 
     epoch: int = 0

@@ -44,6 +44,7 @@ workers = sa.Table(
     sa.Column("accepting", sa.Boolean, nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("since", sa.Double, nullable=False),
     sa.Column("seen", sa.Double, nullable=False),
     sa.Column("states", sa.JSON, nullable=False),
 )

@@ -28,7 +28,8 @@ class Worker:
     accepting: bool
     epoch: int
     revision: int
-    seen: float  # seconds since 1970
+    since: float  # when it got this epoch, seconds since 1970
+    seen: float  # when it was last heard of, seconds since 1970
     states: Mapping[str, VersionState] = field(default_factory=dict)
 
 
@@ -49,9 +50,9 @@ def overall(version: str, workers: Iterable[Worker]) -> VersionState:
 
 
 def replicas(workers: Iterable[Worker]) -> dict[str, tuple[int, float]]:
-    """(epoch that all its workers have, seconds since 1970 it was last heard of) of each replica."""
+    """Of each living replica the epoch that all its workers have, and since when (seconds since 1970)."""
     found: dict[str, tuple[int, float]] = {}
     for worker in workers:
-        epoch, seen = found.get(worker.replica, (worker.epoch, worker.seen))
-        found[worker.replica] = min(epoch, worker.epoch), max(seen, worker.seen)
+        epoch, since = found.get(worker.replica, (worker.epoch, worker.since))
+        found[worker.replica] = min(epoch, worker.epoch), max(since, worker.since)
     return found

@@ -29,10 +29,10 @@ def traffic(weights, **more):
     return replace(Document(), weights=weights, **{"default": next(iter(weights)), **more}).traffic()
 
 
-def worker(name="w0", *, replica="r1", epoch=1, accepting=True, seen=None, **states):
+def worker(name="w0", *, replica="r1", epoch=1, accepting=True, since=0.0, seen=None, **states):
     now = time.time() if seen is None else seen
     told = {version: VersionState(*(s if isinstance(s, tuple) else (s,))) for version, s in states.items()}
-    return Worker(replica, name, 1, accepting, epoch, epoch, now, told)
+    return Worker(replica, name, 1, accepting, epoch, epoch, since, now, told)
 
 
 def test_an_empty_store_holds_the_empty_document(store):
@@ -188,6 +188,6 @@ def test_a_worker_that_takes_no_connections_yet_holds_nothing_up():
 
 
 def test_a_replica_has_an_epoch_once_all_its_workers_do():
-    rows = [worker("w0", epoch=3, seen=10.0), worker("w1", epoch=2, seen=11.0), worker("w0", replica="r2", epoch=3)]
-    assert replicas(rows)["r1"] == (2, 11.0)
+    rows = [worker("w0", epoch=3, since=10.0), worker("w1", epoch=2, since=9.0), worker("w0", replica="r2", epoch=3)]
+    assert replicas(rows)["r1"] == (2, 10.0)
     assert replicas(rows)["r2"][0] == 3

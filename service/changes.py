@@ -1,0 +1,185 @@
+"""What operators may do to the document, each as one transaction: judged and written under one lock, or not at all.
+
+Unknown     a version or an epoch that is not there          (404)
+Conflict    the stored state does not allow it               (409)
+Stale       the document is not the one that was meant       (412)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from service.state import Document, Transaction, Worker
+from service.state.workers import overall
+from service.traffic import moved_fraction
+
+
+class Unknown(Exception):
+    """No such version, or no such epoch."""
+
+
+class Conflict(Exception):
+    """The change cannot be made in the present state."""
+
+
+class Stale(Exception):
+    """`If-Match` named another epoch than the current document's, which is carried here."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(f"the split is at epoch {document.epoch} now")
+        self.document = document
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A new split as it was asked for; None keeps the value that is there."""
+
+    weights: Mapping[str, float]
+    coverage: float | None = None
+    default: str | None = None
+    experiment: str | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Which versions exist, which epochs the change is meant for (None: any), who makes it, and whether for real."""
+
+    known: Collection[str]
+    epochs: Collection[int] | None = None
+    who: str = "admin"
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The split before and after. `moved` is the fraction of units that another version answers."""
+
+    old: Document
+    new: Document
+    moved: float
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def new_epoch(self) -> bool:
+        return self.new.epoch != self.old.epoch
+
+
+def start(change: Transaction, loaded: Collection[str], weights: Mapping[str, float]) -> Document:
+    """Fill a store that nothing was ever written to; any other is left as it is."""
+    document = change.document()
+    if document.revision or not (loaded or weights):
+        return document
+    document = change.put_loaded(dict.fromkeys(sorted({*loaded, *weights}), 1))
+    if not weights:
+        return document
+    first = replace(document, weights=_with_weight(weights), default=heaviest(weights))
+    return change.put_traffic(first.traffic(), who="start", undo=None)
+
+
+def put_weights(change: Transaction, proposal: Proposal, terms: Terms) -> Changed:
+    """Replace the split. Raises Stale, Unknown for a version that is not there, Conflict for one that is not ready."""
+    old = change.document()
+    _check_epoch(old, terms)
+    _check_known([*proposal.weights, *([proposal.default] if proposal.default else [])], terms.known)
+    weights = _with_weight(proposal.weights)
+    default = proposal.default or old.default or heaviest(weights)
+    _check_ready({*weights, *({default} if default != old.default else ())}, change.workers())
+    new = replace(
+        old,
+        weights=weights,
+        coverage=old.coverage if proposal.coverage is None else proposal.coverage,
+        default=default,
+        experiment=proposal.experiment or old.experiment,
+        comment=proposal.comment,
+    )
+    if new.same_traffic(old):
+        return Changed(old, old, 0.0)
+    return _replace(change, old, new, terms, undo=old.epoch or None)
+
+
+def rollback(change: Transaction, epoch: int | None, terms: Terms) -> Changed:
+    """Undo the current split, or go to that of an epoch. Undone again it goes further back; always a new epoch."""
+    old = change.document()
+    _check_epoch(old, terms)
+    current = change.past(old.epoch)
+    target = epoch if epoch is not None else (current.undo if current else None)
+    if target is None:
+        raise Conflict("there is no earlier split to go back to")
+    row = change.past(target)
+    if row is None:
+        raise Unknown(f"no epoch {target} in the history")
+    new = replace(old.with_traffic(row.traffic), comment=f"rollback to epoch {target}")
+    _check_known(new.needed, terms.known)
+    _check_ready(new.needed, change.workers())
+    return _replace(change, old, new, terms, undo=row.undo if epoch is None else old.epoch)
+
+
+def ask(change: Transaction, version: str) -> tuple[Document, bool]:
+    """Want a version loaded in all workers, those where it failed included: (document, whether it is new there)."""
+    document = change.document()
+    new = version not in document.loaded
+    if new or overall(version, change.workers()).state == "failed":
+        document = change.put_loaded({**document.loaded, version: document.revision + 1})
+    return document, new
+
+
+def unask(change: Transaction, version: str, asked: int) -> Document:
+    """Take back `ask`, unless the version has been asked for anew or given a part to play."""
+    document = change.document()
+    if document.loaded.get(version) != asked or version in document.needed:
+        return document
+    return change.put_loaded({name: at for name, at in document.loaded.items() if name != version})
+
+
+def unload(change: Transaction, version: str, known: Collection[str]) -> Document:
+    """Want a version no longer loaded. Conflict while it takes traffic."""
+    document = change.document()
+    if version not in document.loaded:
+        _check_known([version], known)
+    if version in document.weights:
+        raise Conflict(f"version '{version}' has weight; give it weight 0 first (PUT /models/weights)")
+    if version == document.default:
+        raise Conflict(f"version '{version}' is the default; name another default first (PUT /models/weights)")
+    # A new revision even where it was not in the set: workers then forget that its load failed.
+    return change.put_loaded({name: at for name, at in document.loaded.items() if name != version})
+
+
+def heaviest(weights: Mapping[str, float]) -> str:
+    """The version with the most weight; of equals the smaller name."""
+    return min(weights, key=lambda version: (-weights[version], version))
+
+
+def _replace(change: Transaction, old: Document, new: Document, terms: Terms, undo: int | None) -> Changed:
+    moved, warnings = moved_fraction(old.split(), new.split()), []
+    if new.experiment != old.experiment and old.epoch:
+        warnings.append(f"the experiment changes from '{old.experiment}' to '{new.experiment}': all units are redrawn")
+    if not terms.dry_run:
+        new = change.put_traffic(new.traffic(), who=terms.who, undo=undo)
+    return Changed(old, new, moved, warnings)
+
+
+def _with_weight(weights: Mapping[str, float]) -> dict[str, Any]:
+    return {version: weight for version, weight in sorted(weights.items()) if weight > 0}
+
+
+def _check_epoch(document: Document, terms: Terms) -> None:
+    if terms.epochs is not None and document.epoch not in terms.epochs:
+        raise Stale(document)
+
+
+def _check_known(versions: Collection[str], known: Collection[str]) -> None:
+    for version in versions:
+        if version not in known:
+            there = f"there are {', '.join(sorted(known))}" if known else "there are none"
+            raise Unknown(f"no version '{version}' in the artifacts ({there})")
+
+
+def _check_ready(versions: Collection[str], workers: list[Worker]) -> None:
+    for version in sorted(versions):
+        found = overall(version, workers)
+        if found.state != "ready":
+            why = f": {found.error}" if found.error else f"; load it first (PUT /models/{version})"
+            raise Conflict(f"version '{version}' is {found.state}, not ready{why}")

@@ -1,0 +1,243 @@
+"""This worker's view of the shared state: follows the document, makes the registry match it, tells how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from service import changes, logs
+from service.config import Settings
+from service.readiness import unready
+from service.registry import LoadError, Registry
+from service.start import first_split
+from service.state import Document, StateError, StateStore, Transaction, VersionState, Worker
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.1
+BEAT_SECONDS = 1.0
+RETRY_SECONDS = 5.0
+
+
+class Sampled(Protocol):
+    """Asked once a second to note what the process holds; `service.metrics` implements it."""
+
+    def sample(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Who this worker is among its siblings. A replacement takes connections only once its versions are ready."""
+
+    replica: str = "local"
+    worker: str = "0"
+    replacement: bool = False
+
+
+class Control:
+    """An async context manager: inside it the worker follows the store, which the caller opens and closes."""
+
+    def __init__(
+        self, settings: Settings, store: StateStore, registry: Registry, metrics: Sampled, seat: Seat | None = None
+    ) -> None:
+        self._settings, self._store, self._registry, self._metrics = settings, store, registry, metrics
+        self._seat = seat or Seat()
+        self.document = Document()
+        self.split = self.document.split()
+        self.draining = False
+        self._accepting = False
+        self._since = time.time()
+        self._asked: dict[str, int] = {}  # the revision whose wish each version's state answers
+        self._held: Counter[str] = Counter()  # versions that a request is loading: not to be unloaded meanwhile
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._told = 0.0
+        self._lost = False
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="state")
+        self._follower: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Control:
+        if await self._call(self._store.revision) == 0:
+            loaded, weights = await self._call(lambda: first_split(self._settings))
+            await self.change(lambda change: changes.start(change, loaded, weights))
+        self.apply(await self.change(self._tell_and_read))
+        self._follower = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [task for task in (self._follower, *self._tasks.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(StateError):
+            await self._call(lambda: self._store.forget(self._seat.replica, self._seat.worker))
+        self._threads.shutdown(wait=False)
+
+    async def change(self, edit: Callable[[Transaction], T]) -> T:
+        """Run one transaction, off the event loop. Whoever changed the document hands the new one to `apply`."""
+
+        def run() -> T:
+            with self._store.transaction() as change:
+                return edit(change)
+
+        return await self._call(run)
+
+    async def read(self, view: Callable[[Transaction], T]) -> T:
+        """Look at the store at one moment, off the event loop."""
+
+        def run() -> T:
+            with self._store.reading() as reading:
+                return view(reading)
+
+        return await self._call(run)
+
+    async def workers(self) -> list[Worker]:
+        """The living workers of all replicas."""
+        return await self._call(self._store.workers)
+
+    def apply(self, document: Document) -> None:
+        """Take a document over, whole; one older than what is known is ignored."""
+        if document.revision <= self.document.revision:
+            return
+        if document.epoch != self.document.epoch:
+            self._since = time.time()
+        self.document, self.split = document, document.split()
+        self._nudge()
+
+    @contextmanager
+    def holding(self, version: str) -> Iterator[None]:
+        """Inside, a version may be loaded here that the document does not want yet."""
+        self._held[version] += 1
+        try:
+            yield
+        finally:
+            self._held[version] -= 1
+            self._asked[version] = self.document.loaded.get(version, self.document.revision)
+            self._nudge()
+
+    def unready(self) -> str | None:
+        """Why this worker should get no requests; None where it should."""
+        return "draining" if self.draining else unready(self.document, self._registry, self._settings)
+
+    async def accept(self) -> None:
+        """Return once this worker may take connections, having said so to the others.
+
+        A first worker may at once, and answers 503 until it is ready. A replacement waits until it is, unless its
+        replica has nobody else to say why.
+        """
+        begun = time.monotonic()
+        while self._seat.replacement and self.unready() is not None:
+            failed = [name for name, (state, _) in self._registry.states().items() if state == "failed"]
+            if failed and not await self._has_sibling():
+                break
+            if time.monotonic() - begun > RETRY_SECONDS:
+                begun = time.monotonic()
+                for version in failed:
+                    self._registry.forget(version)
+            await asyncio.sleep(POLL_SECONDS)
+        self._accepting = True
+        # In one transaction: a later change finds this worker among those it waits for.
+        self.apply(await self.change(self._tell_and_read))
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._look()
+                if self._lost:
+                    logs.event("state store is back")
+                    self._lost = False
+            except StateError as error:
+                if not self._lost:
+                    logs.event("state store lost; the last split holds", level=logging.ERROR, error=str(error))
+                    self._lost = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _look(self) -> None:
+        if await self._call(self._store.revision) != self.document.revision:
+            self.apply(await self._call(self._store.document))
+        self._reconcile()
+        if time.monotonic() - self._told >= BEAT_SECONDS:
+            self._told = time.monotonic()
+            await self.change(self._tell_and_read)
+            self._metrics.sample()
+            await self._registry.refresh_known()
+
+    def _reconcile(self) -> None:
+        """Start what brings the registry to the document's set of versions."""
+        states = self._registry.states()
+        for version, asked in self.document.loaded.items():
+            state = states.get(version, ("available",))[0]
+            if state == "ready":
+                self._asked[version] = asked
+            elif state == "available" or (state == "failed" and self._asked.get(version, 0) < asked):
+                self._begin(version, self._load(version, asked))
+        for version, (state, _) in states.items():
+            if version in self.document.loaded or self._held[version]:
+                continue
+            if state == "ready":
+                self._begin(version, self._registry.unload(version))
+            elif state == "failed" and self._asked.get(version, 0) < self.document.revision:
+                self._registry.forget(version)
+
+    def _begin(self, version: str, work: Coroutine[Any, Any, None]) -> None:
+        if version in self._tasks:
+            work.close()
+            return
+        task = self._tasks[version] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._end(version))
+
+    def _end(self, version: str) -> None:
+        del self._tasks[version]
+        self._nudge()
+
+    async def _load(self, version: str, asked: int) -> None:
+        self._asked[version] = asked
+        self._nudge()
+        with suppress(LoadError):  # the registry has logged it and keeps the reason
+            await self._registry.load(version)
+
+    def _nudge(self) -> None:
+        """Something changed here: look, and tell, now."""
+        self._told = 0.0
+        self._wake.set()
+
+    def _tell_and_read(self, change: Transaction) -> Document:
+        states = {
+            version: VersionState(state, error, self._asked.get(version, 0))
+            for version, (state, error) in self._registry.states().items()
+        }
+        known = self.document
+        change.tell(
+            Worker(
+                self._seat.replica,
+                self._seat.worker,
+                os.getpid(),
+                self._accepting,
+                known.epoch,
+                known.revision,
+                self._since,
+                time.time(),
+                states,
+            )
+        )
+        return change.document()
+
+    async def _has_sibling(self) -> bool:
+        return any(w.accepting and w.replica == self._seat.replica for w in await self.workers())
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

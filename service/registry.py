@@ -1,0 +1,158 @@
+"""The versions of this worker: loaded one at a time, drained before they go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Protocol
+
+from service import logs
+from service.batcher import Batcher
+from service.config import Settings
+from service.scorer import Request, Scored, Scorer, row_count
+from service.scoring.artifact import open_artifact
+from service.scoring.files import ArtifactError
+from service.scoring.known import KnownNames
+from service.scoring.predictor import Predictor
+
+
+class LoadError(Exception):
+    """A version that cannot be loaded: one plain line that says why."""
+
+
+class Numbers(Protocol):
+    """What the registry tells of its versions; `service.metrics` implements it."""
+
+    def version_loaded(self, version: str, features: list[str]) -> None: ...
+    def version_unloaded(self, version: str) -> None: ...
+    def load_seconds(self, version: str, seconds: float) -> None: ...
+    def batch(self, version: str, rows: int, queue_seconds: list[float], model_seconds: float) -> None: ...
+    def queue_rows(self, version: str, rows: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A version that is ready: what scores, and the queue in front of it."""
+
+    version: str
+    predictor: Predictor
+    batcher: Batcher[Request, Scored]
+
+
+class Registry:
+    """An async context manager; used from one event loop, the loading itself runs in a thread of its own."""
+
+    def __init__(self, settings: Settings, metrics: Numbers, *, device: str = "cpu") -> None:
+        self._settings, self._metrics, self._device = settings, metrics, device
+        self._ready: dict[str, Loaded] = {}
+        self._states: dict[str, tuple[str, str | None]] = {}
+        self._draining: dict[str, asyncio.Task[None]] = {}
+        self._loads = asyncio.Lock()
+        # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._folder_changed: int | None = None
+        self.known = KnownNames.scan(settings.artifacts)
+
+    async def __aenter__(self) -> Registry:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(self.unload(version) for version in list(self._ready)))
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def get(self, version: str) -> Loaded | None:
+        """The version where it is ready, else None."""
+        return self._ready.get(version)
+
+    def states(self) -> Mapping[str, tuple[str, str | None]]:
+        """(loading | ready | unloading | failed, why it failed) of every version that was touched."""
+        return dict(self._states)
+
+    async def load(self, version: str) -> Loaded:
+        """Load a version, or give the one that is ready. LoadError where it cannot be, which changes no other."""
+        async with self._loads:
+            if version in self._draining:
+                await self._draining[version]
+            found = self._ready.get(version)
+            return found if found is not None else await self._load(version)
+
+    async def unload(self, version: str) -> None:
+        """Take no new requests for a version, answer those that wait, let it go. Nothing where it is not ready."""
+        loaded = self._ready.pop(version, None)
+        if loaded is None:
+            return
+        self._states[version] = ("unloading", None)
+        task = self._draining[version] = asyncio.ensure_future(self._drain(loaded))
+        await asyncio.shield(task)
+
+    def forget(self, version: str) -> None:
+        """Drop the memory of a failed load."""
+        if self._states.get(version, ("", None))[0] == "failed":
+            del self._states[version]
+
+    async def refresh_known(self) -> None:
+        """Learn the feature names of versions that were published since."""
+        self.known = await asyncio.get_running_loop().run_in_executor(self._thread, self._scan)
+
+    async def _load(self, version: str) -> Loaded:
+        self._states[version] = ("loading", None)
+        begun = time.monotonic()
+        try:
+            predictor = await asyncio.get_running_loop().run_in_executor(self._thread, self._open, version)
+        except LoadError as error:
+            self._states[version] = ("failed", str(error))
+            logs.event("version failed to load", level=logging.ERROR, version=version, error=str(error))
+            raise
+        seconds = time.monotonic() - begun
+        features = [feature.name for feature in predictor.schema.features]
+        self._metrics.version_loaded(version, features)
+        self._metrics.load_seconds(version, seconds)
+        loaded = self._ready[version] = Loaded(version, predictor, self._batcher(version, predictor))
+        self._states[version] = ("ready", None)
+        logs.event("version ready", version=version, seconds=round(seconds, 3))
+        return loaded
+
+    def _open(self, version: str) -> Predictor:
+        try:
+            return open_artifact(self._settings.artifacts / version, device=self._device).predictor
+        except ArtifactError as error:
+            raise LoadError(str(error)) from error
+        except Exception as error:
+            logs.event("version raised while loading", level=logging.ERROR, version=version, exc_info=error)
+            raise LoadError(f"{type(error).__name__}: {error}") from error
+
+    def _batcher(self, version: str, predictor: Predictor) -> Batcher[Request, Scored]:
+        return Batcher(
+            Scorer(predictor, lambda: self.known, ignore_unknown=self._settings.unknown_features == "ignore"),
+            rows=row_count,
+            max_batch_rows=self._settings.max_rows,
+            max_queue_rows=self._settings.queue_rows,
+            on_batch=partial(self._metrics.batch, version),
+            on_queue=partial(self._metrics.queue_rows, version),
+            name=f"score {version}",
+        )
+
+    async def _drain(self, loaded: Loaded) -> None:
+        await loaded.batcher.close(seconds=self._settings.drain_seconds)
+        self._metrics.version_unloaded(loaded.version)
+        self._states.pop(loaded.version, None)
+        del self._draining[loaded.version]
+        logs.event("version unloaded", version=loaded.version)
+
+    def _scan(self) -> KnownNames:
+        try:
+            changed = self._settings.artifacts.stat().st_mtime_ns
+        except OSError:
+            return self.known
+        if changed == self._folder_changed:
+            return self.known
+        self._folder_changed = changed
+        return KnownNames.scan(self._settings.artifacts)
