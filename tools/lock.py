@@ -26,8 +26,11 @@ OF_A_CUDA_BUILD = re.compile(r"(nvidia-|cuda-|triton$)")
 
 
 def requirements(extras: tuple[str, ...]) -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project["dependencies"] + [line for name in extras for line in project["optional-dependencies"][name]]
+    """The ranges of pyproject.toml, with what builds the project: no build needs a second, unpinned environment."""
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = file["project"]["optional-dependencies"]
+    ranges = [*file["build-system"]["requires"], *file["project"]["dependencies"]]
+    return ranges + [line for name in extras for line in groups[name]]
 
 
 def resolve(wanted: list[str], pins: list[str]) -> list[str]:
