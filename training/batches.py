@@ -52,7 +52,10 @@ class Batch:
 
     def slices(self, size: int) -> Iterator[Batch]:
         """Batches of `size` rows, the last one of what is left."""
-        ends = [offsets[torch.arange(0, self.rows + size, size).clamp_(max=self.rows)].tolist() for offsets in self.bag_offsets]
+        ends = [
+            offsets[torch.arange(0, self.rows + size, size).clamp_(max=self.rows)].tolist()
+            for offsets in self.bag_offsets
+        ]
         for n, start in enumerate(range(0, self.rows, size)):
             rows = slice(start, start + size)
             yield Batch(
@@ -64,14 +67,14 @@ class Batch:
             )
 
     def with_unknown(self, id_shares: list[float], bag_shares: list[float], generator: torch.Generator) -> Batch:
-        """A copy in which a share of each column's rows has the unknown id; of a bag's row one value, drawn at random."""
+        """A copy in which a share of each column's rows has the unknown id; of a bag, one value drawn at random."""
         ids = self.ids.clone()
         for column, share in enumerate(id_shares):
             ids[self._some_rows(share, generator), column] = UNKNOWN
         values = []
         for bag, offsets, share in zip(self.bag_values, self.bag_offsets, bag_shares, strict=True):
             rows = self._some_rows(share, generator)
-            # a bag that holds the unknown id already stays: its values must be distinct, and it is sorted, so that id is first
+            # A bag that holds the unknown id already (first, as it is sorted) stays: its values must be distinct.
             rows = rows[bag[offsets[rows]] != UNKNOWN]
             lengths = offsets[rows + 1] - offsets[rows]
             drawn = torch.rand(len(rows), generator=generator).to(bag.device)

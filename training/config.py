@@ -78,7 +78,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """The loop. Learning rates of 0 stand for each optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example."""
+    """The loop. A learning rate of 0 is the optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example."""
 
     batch_size: int = 4096
     epochs: int = 10
@@ -114,7 +114,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.split.kind == "time" and not self.data.timestamp:
-            raise ConfigError("[split] kind = \"time\" needs [data] timestamp, the column that orders the rows")
+            raise ConfigError('[split] kind = "time" needs [data] timestamp, the column that orders the rows')
         if any(feature.name == self.data.label for feature in self.schema.features):
             raise ConfigError(f"feature '{self.data.label}' is the label; a model must not read its own answer")
 
@@ -148,7 +148,7 @@ class Config:
 
     def with_train(self, **changes: int | None) -> Config:
         """The same config with what the command line said instead (None: nothing said)."""
-        said = {key: value for key, value in changes.items() if value is not None}
+        said: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
         return dataclasses.replace(self, train=dataclasses.replace(self.train, **said))
 
 

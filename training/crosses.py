@@ -33,7 +33,9 @@ class CrossIds(nn.Module):
         offsets = torch.arange(ids.size(0) + 1, device=ids.device)
         for n, is_bag in enumerate(self.is_bag):
             if is_bag:
-                values, offsets = outer(values * self.sizes[n], offsets, bag_values[self.index[n]], bag_offsets[self.index[n]])
+                values, offsets = outer(
+                    values * self.sizes[n], offsets, bag_values[self.index[n]], bag_offsets[self.index[n]]
+                )
             else:
                 column = ids[:, self.index[n]]
                 values = values * self.sizes[n] + column.repeat_interleave(offsets.diff())

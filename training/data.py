@@ -40,6 +40,12 @@ class Dataset:
     def table(self) -> pa.Table:
         return self.rows.table
 
+    def fault(self, error: DataError, rows: Ints) -> DataFault:
+        """The fault of a column of the chosen `rows`, with the file and line that it came from."""
+        if error.row is None:
+            return self.rows.fault(error)
+        return self.rows.fault(DataError(error.column, error.reason, int(rows[error.row])))
+
     def cut(self, config: Config) -> Cuts:
         """Where this data is cut into parts; raises DataFault where a part would be empty."""
         return cut(config.split, self.positions, config.train.seed)
@@ -87,13 +93,17 @@ def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all") ->
     else:
         positions = draws(rows.table.num_rows, seed)
     hashes = {str(file.relative_to(home)): file_hash(file) for file in ([*files, item_path] if item_path else files)}
-    return Dataset(rows, labels, units and units.codes, keys, positions, times, items, hashes, tuple(notes))
+    return Dataset(
+        rows, labels, None if units is None else units.codes, keys, positions, times, items, hashes, tuple(notes)
+    )
 
 
 def check_classes(labels: npt.NDArray[np.float32], column: str) -> None:
     """Both classes are required in the training part."""
     if len(labels) and labels.min() == labels.max():
-        raise DataFault(f"column '{column}': both classes required, every label of the training part is {int(labels[0])}")
+        raise DataFault(
+            f"column '{column}': both classes required, every label of the training part is {int(labels[0])}"
+        )
 
 
 def _files(path: Path, config: Config, item_path: Path | None, part: str) -> tuple[list[Path], list[int]]:
@@ -102,7 +112,7 @@ def _files(path: Path, config: Config, item_path: Path | None, part: str) -> tup
         if not path.is_file() or config.split.kind != "files":
             files = data_files(path, config.data.format, but=item_path)
             return files, []
-        raise DataFault(f"{path}: split.kind = \"files\" needs a folder with {', '.join(f'{name}/' for name in PARTS)}")
+        raise DataFault(f'{path}: split.kind = "files" needs a folder with {", ".join(f"{name}/" for name in PARTS)}')
     if not path.is_dir():
         raise DataFault(f"{path}: no such folder")
     wanted = PARTS if part == "all" else (part,)
@@ -124,7 +134,12 @@ def _item_columns(config: Config, items: ItemTable | None) -> list[str]:
 
 def _row_columns(config: Config, joined: list[str]) -> list[str]:
     data = config.data
-    roles = [data.label, data.unit, data.item, data.timestamp if config.split.kind == "time" or data.timestamp else None]
+    roles = [
+        data.label,
+        data.unit,
+        data.item,
+        data.timestamp,
+    ]
     features = [feature.name for feature in config.schema.features if feature.name not in joined]
     return [name for name in (*roles, *features) if name]
 
@@ -138,7 +153,9 @@ def _labels(rows: Rows, data: DataConfig) -> npt.NDArray[np.float32]:
     if bad.any():
         row = int(bad.argmax())
         found = column[row].as_py()
-        raise DataError(data.label, f"the label must be 0 or 1, found {'nothing' if found in (None, '') else found}", row)
+        raise DataError(
+            data.label, f"the label must be 0 or 1, found {'nothing' if found in (None, '') else found}", row
+        )
     return labels.astype(np.float32)
 
 

@@ -1,10 +1,10 @@
 """The failures of training that a user can mend; each is one plain sentence. `__main__` maps them to exit codes.
 
-    TrainingError
-    ├── DataFault     the data cannot be trained on: file, row or line, column, reason
-    ├── FitError      training went wrong: a loss that is not finite
-    └── FetchError    a data set could not be had
-    ConfigError (config.py) and ArtifactError, DeviceError (service/scoring) stand beside them.
+TrainingError
+├── DataFault     the data cannot be trained on: file, row or line, column, reason
+├── FitError      training went wrong: a loss that is not finite
+└── FetchError    a data set could not be had
+ConfigError (config.py) and ArtifactError, DeviceError (service/scoring) stand beside them.
 """
 
 

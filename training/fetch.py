@@ -23,15 +23,17 @@ DATA_SETS = ("movielens-100k",)
 WHEEL = "recbole-1.2.1-py3-none-any.whl"
 WHEEL_SHA256 = "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407"
 _INSIDE = "recbole/dataset_example/ml-100k/ml-100k."
+_COLUMNS = ("user_id", "item_id", "rating", "timestamp", "movie_title", "release_year", "class")
+_USER_COLUMNS = ("age", "gender", "occupation", "zip_code")
 _FILES = ("events.parquet", "items.parquet", "v1.toml", "v2.toml")
 LICENCE = """\
 MovieLens 100K (GroupLens Research, University of Minnesota), https://grouplens.org/datasets/movielens/100k/
   For research use: no redistribution without separate permission, no commercial use without permission of GroupLens.
-  Cite: F. Maxwell Harper and Joseph A. Konstan. 2015. The MovieLens Datasets: History and Context. ACM TiiS 5, 4: 19."""
+  Cite: F. Maxwell Harper and Joseph A. Konstan. 2015. The MovieLens Datasets: History and Context. ACM TiiS 5, 4."""
 
 
 def fetch_movielens(out: Path, *, wheel: Path | None = None, say: Callable[[str], None] = print) -> None:
-    """Write events.parquet, items.parquet, v1.toml and v2.toml into the folder `out`; one that has them all is left alone.
+    """Write events.parquet, items.parquet, v1.toml and v2.toml into the folder `out`, unless it has them all.
 
     The ratings ride in recbole's wheel, which is downloaded (or given as `wheel`), checked against its sha256 and read,
     never installed. Raises FetchError.
@@ -89,17 +91,16 @@ def _table(archive: zipfile.ZipFile, name: str) -> pa.Table:
             file,
             parse_options=pa.csv.ParseOptions(delimiter="\t", quote_char=False),
             convert_options=pa.csv.ConvertOptions(
-                column_types={f"{n}:{kind}": pa.string() for n in _COLUMNS for kind in ("token", "token_seq", "float")},
+                column_types={
+                    f"{n}:{kind}": pa.string()
+                    for n in (*_COLUMNS, *_USER_COLUMNS)
+                    for kind in ("token", "token_seq", "float")
+                },
                 strings_can_be_null=True,
                 null_values=[""],
             ),
         )
     return text.rename_columns([column.split(":")[0] for column in text.column_names])
-
-
-_COLUMNS = (
-    "user_id", "item_id", "rating", "timestamp", "movie_title", "release_year", "class", "age", "gender", "occupation", "zip_code",
-)  # fmt: skip
 
 
 def _events(ratings: pa.Table, users: pa.Table) -> pa.Table:
@@ -117,7 +118,9 @@ def _events(ratings: pa.Table, users: pa.Table) -> pa.Table:
         "zip_area": pc.utf8_slice_codeunits(joined["zip_code"], 0, 1),
     }
     events = pa.table(columns)
-    return events.take(pc.sort_indices(events, [("timestamp", "ascending"), ("user_id", "ascending"), ("item_id", "ascending")]))
+    return events.take(
+        pc.sort_indices(events, [("timestamp", "ascending"), ("user_id", "ascending"), ("item_id", "ascending")])
+    )
 
 
 def _items(items: pa.Table) -> pa.Table:

@@ -48,15 +48,23 @@ def read_items(path: Path, key: str, schema: FeatureSchema) -> ItemTable:
     numbers: dict[str, int] = {}
     for row, code in enumerate(keys.codes.tolist()):
         if code >= 0 and numbers.setdefault(text := keys.distinct[code], row) != row:
-            raise DataFault(f"{rows.place(row)}: item '{text}' stands in the table twice, first at {rows.place(numbers[text])}")
+            raise DataFault(
+                f"{rows.place(row)}: item '{text}' stands in the table twice, first at {rows.place(numbers[text])}"
+            )
     keep = np.flatnonzero(keys.codes >= 0)
     if len(keep) == len(keys.codes):
         return ItemTable(rows.table, numbers, 0)
     places = {row: place for place, row in enumerate(keep.tolist())}
-    return ItemTable(rows.table.take(pa.array(keep)), {text: places[row] for text, row in numbers.items()}, len(keys.codes) - len(keep))
+    return ItemTable(
+        rows.table.take(pa.array(keep)),
+        {text: places[row] for text, row in numbers.items()},
+        len(keys.codes) - len(keep),
+    )
 
 
-def newest_rows(table: pa.Table, keys: Texts, times: npt.NDArray[np.float64] | None, train: Ints, schema: FeatureSchema) -> pa.Table:
+def newest_rows(
+    table: pa.Table, keys: Texts, times: npt.NDArray[np.float64] | None, train: Ints, schema: FeatureSchema
+) -> pa.Table:
     """A catalog from the training part: the item features of each item's newest row (the last one among equals)."""
     key = schema.item
     assert key is not None  # the caller has an item key, or no catalog

@@ -20,7 +20,7 @@ def auc(labels: Array, scores: Array) -> float | None:
 
 
 def gauc(labels: Array, scores: Array, units: Array) -> float | None:
-    """AUC inside each unit, averaged by its rows over units with both classes (Zhu et al. 2017); units below 0 are none."""
+    """AUC inside each unit, averaged by its rows over units with both classes (Zhu et al. 2017); below 0 is no unit."""
     known = units >= 0
     labels, scores, units = labels[known], scores[known], units[known]
     order = np.argsort(units, kind="stable")

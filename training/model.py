@@ -33,9 +33,9 @@ class EmbeddingTable(nn.Module):
         ids = [n for n, column in enumerate(layout.ids) if column.dim == dim]
         self.bags = [n for n, column in enumerate(layout.bags) if column.dim == dim]
         id_starts, self.bag_starts, rows = _starts([layout.ids[n] for n in ids], [layout.bags[n] for n in self.bags])
+        self.width = dim * (len(ids) + len(self.bags))
         self.left_width = dim * sum(layout.ids[n].side != "item" for n in ids)
         self.left_bags = sum(layout.bags[n].side != "item" for n in self.bags)
-        self.width = dim * (len(ids) + len(self.bags))
         self.register_buffer("columns", torch.tensor(ids, dtype=torch.int64))
         self.register_buffer("starts", torch.tensor(id_starts, dtype=torch.int64))
         self.weight = nn.Parameter(torch.empty(rows, dim).normal_(std=EMBEDDING_STD))
@@ -61,7 +61,7 @@ class EmbeddingTable(nn.Module):
 
 
 class Wide(nn.Module):
-    """Linear in the wide id columns, bags, crosses and numerics; a bag counts each of its values in full, as in the paper."""
+    """Linear in the wide columns and the crosses; a bag counts each of its values in full, as in the paper."""
 
     columns: Tensor
     starts: Tensor
@@ -110,17 +110,18 @@ class WideDeep(nn.Module):
         super().__init__()
         self.wide = Wide(layout)
         dims = sorted({column.dim for column in (*layout.ids, *layout.bags)})
-        self.tables = nn.ModuleList(EmbeddingTable(layout, dim) for dim in dims)
+        tables = [EmbeddingTable(layout, dim) for dim in dims]
+        self.tables = nn.ModuleList(tables)
         self.left_numerics = sum(column.side != "item" for column in layout.numerics)
         layers: list[nn.Module] = []
-        width = len(layout.numerics) + sum(int(table.width) for table in self.tables)
+        width = len(layout.numerics) + sum(table.width for table in tables)
         for out in hidden:
             layers += [nn.Linear(width, out), nn.ReLU(), nn.Dropout(dropout)]
             width = out
         self.mlp = nn.Sequential(*layers, nn.Linear(width, 1))
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
-        """Probabilities (B,) of a click. numerics (B, N) float32; ids (B, C), bag values (nnz,) and offsets (B + 1,) int64."""
+        """Probabilities (B,). numerics (B, N) float32; ids (B, C), bag values (nnz,) and offsets (B + 1,) int64."""
         return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets))
 
     def logits(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
@@ -131,8 +132,9 @@ class WideDeep(nn.Module):
             user, item = table(ids, bag_values, bag_offsets)
             left.append(user)
             right.append(item)
-        deep = self.mlp(torch.cat(left + right, 1))
-        return (self.wide(numerics, ids, bag_values, bag_offsets) + deep).squeeze(1)
+        deep: Tensor = self.mlp(torch.cat(left + right, 1))
+        wide: Tensor = self.wide(numerics, ids, bag_values, bag_offsets)
+        return (wide + deep).squeeze(1)
 
     def start_at(self, rate: float) -> None:
         """Set the bias to the log-odds of the base rate, so that the first steps are not spent on finding it."""
@@ -147,5 +149,3 @@ def _starts(ids: list[IdColumn], bags: list[IdColumn]) -> tuple[list[int], list[
     for column in (*ids, *bags):
         starts.append(starts[-1] + column.size)
     return starts[: len(ids)], starts[len(ids) : -1], starts[-1]
-
-

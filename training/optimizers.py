@@ -1,4 +1,4 @@
-"""Optimizers: FTRL for the wide part, Adagrad or Adam for the deep one; of a table, only the rows a batch touched change.
+"""Optimizers: FTRL for the wide part, Adagrad or Adam for the deep one; a table changes where a batch touched it.
 
 Tables have sparse gradients, so a step's cost follows the batch and not the table, and an id that a batch lacks keeps
 its weights and its optimizer state. torch's own Adagrad and SparseAdam promise the same by building sparse tensors out
@@ -66,7 +66,7 @@ class Ftrl(RowOptimizer):
         w = 0 where |z| ≤ l1, else −(z − sign(z)·l1) / ((β + √n) / α + l2)
 
     l1 and l2 are per example, as in the paper: `examples` is the number of rows that a gradient is averaged over, and
-    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) Parameters must start at zero, where z = n = 0 puts them.
+    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) Weights must start at 0, where z = n = 0 puts them.
     """
 
     slots = ("z", "n")
@@ -97,11 +97,11 @@ class RowAdagrad(RowOptimizer):
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         (total,) = state
         total.addcmul_(grad, grad)
-        return w - group["lr"] * grad / (total.sqrt() + group["eps"])
+        return w.addcdiv(grad, total.sqrt() + group["eps"], value=-group["lr"])
 
 
 class RowAdam(RowOptimizer):
-    """Adam (Kingma & Ba 2015), lazily: the moments of a row that a batch lacks stand still, as in torch's SparseAdam."""
+    """Adam (Kingma & Ba 2015), lazily: moments of a row that a batch lacks stand still, as in torch's SparseAdam."""
 
     slots = ("mean", "square")
 
@@ -116,7 +116,7 @@ class RowAdam(RowOptimizer):
         mean.lerp_(grad, 1 - first)
         square.lerp_(grad * grad, 1 - second)
         root = (square / (1 - second**step)).sqrt() + group["eps"]
-        return w - group["lr"] / (1 - first**step) * mean / root
+        return w.addcdiv(mean, root, value=-group["lr"] / (1 - first**step))
 
 
 def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:

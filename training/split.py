@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,14 @@ class Cuts:
         return {name: np.flatnonzero(side == n) for n, name in enumerate(PARTS)}
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "valid_from": self.valid_from, "test_from": self.test_from, "seed": self.seed}
+        """JSON values; null is a cut that no row reaches, as where there is no test part."""
+        test_from = None if np.isinf(self.test_from) else self.test_from
+        return {"kind": self.kind, "valid_from": self.valid_from, "test_from": test_from, "seed": self.seed}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Cuts:
+        test_from = float("inf") if values["test_from"] is None else float(values["test_from"])
+        return cls(str(values["kind"]), float(values["valid_from"]), test_from, int(values["seed"]))
 
 
 def draws(rows: int, seed: int) -> npt.NDArray[np.float64]:
@@ -51,7 +59,9 @@ def cut(split: SplitConfig, positions: npt.NDArray[np.float64], seed: int) -> Cu
     rows = len(positions)
     test, valid = round(rows * split.test), round(rows * split.valid)
     if not valid or (split.test and not test) or test + valid >= rows:
-        raise DataFault(f"too few rows for the split: {rows} rows cannot give {split.valid:g} to valid and {split.test:g} to test")
+        raise DataFault(
+            f"too few rows for the split: {rows} rows cannot give {split.valid:g} to valid and {split.test:g} to test"
+        )
     ordered = np.sort(positions)
     test_from = float(ordered[rows - test]) if test else float("inf")
     before = ordered[ordered < test_from]
@@ -61,5 +71,7 @@ def cut(split: SplitConfig, positions: npt.NDArray[np.float64], seed: int) -> Cu
     cuts = Cuts(split.kind, valid_from, test_from, seed if split.kind == "random" else 0)
     for name, members in cuts.parts(positions).items():
         if not len(members) and (name != "test" or test):
-            raise DataFault(f"too few rows for the split: with {rows} rows, ties at the cuts leave the {name} part empty")
+            raise DataFault(
+                f"too few rows for the split: with {rows} rows, ties at the cuts leave the {name} part empty"
+            )
     return cuts

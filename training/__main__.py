@@ -1,0 +1,139 @@
+"""Command line of training: fetch, fit, evaluate.
+
+Exit codes: 0 done, 1 the work failed (one line on stderr says what and where), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from service.scoring.device import DEVICES, DeviceError, choose_device
+from service.scoring.files import ArtifactError
+from training.config import ConfigError, read_config
+from training.errors import TrainingError
+from training.fetch import DATA_SETS, fetch_movielens
+
+FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    _log_to_streams()
+    try:
+        options.run(options)
+    except FAILURES as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; nothing was published", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"error: {error.filename or 'input/output'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    fetch_movielens(options.out)
+
+
+def _fit(options: argparse.Namespace) -> None:
+    from training import train  # torch and TensorBoard take a second to import
+
+    _refuse_unbuilt(options)
+    config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
+    device = _device(options.device)
+    command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
+    folder = train.main(config, options.data, options.artifacts, options.version, device=device, command=command)
+    print(f"published {folder}")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from training.evaluate import evaluate_version
+
+    device = choose_device(options.device)
+    found, notes = evaluate_version(options.artifact, options.data, split=options.split, device=device)
+    for note in notes:
+        logging.getLogger("training").warning("warning: %s", note)
+    print(json.dumps({**found, "split": options.split, "device": device}))
+
+
+def _refuse_unbuilt(options: argparse.Namespace) -> None:
+    if options.amp != "off":
+        raise ConfigError(f"--amp {options.amp} is not built yet; leave it off")
+    if options.resume:
+        raise ConfigError("--resume is not built yet; train under a new version name")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("training on several processes (torchrun) is not built yet; run one")
+
+
+def _device(wanted: str) -> str:
+    device = choose_device(wanted)
+    if wanted == "auto":
+        logging.getLogger("training").info("device auto: %s", device)
+    return device
+
+
+def _log_to_streams() -> None:
+    """Progress to stdout, warnings to stderr: a failed run's stderr then ends in the one line that says why."""
+    plain = logging.StreamHandler(sys.stdout)
+    plain.addFilter(lambda record: record.levelno < logging.WARNING)
+    loud = logging.StreamHandler(sys.stderr)
+    loud.setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain, loud], force=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m training", description="Train and publish click models.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    fetch = commands.add_parser("fetch", help="obtain a data set with its configs")
+    fetch.add_argument("name", choices=DATA_SETS)
+    fetch.add_argument("--out", type=Path, required=True, metavar="DIR")
+    fetch.set_defaults(run=_fetch)
+
+    fit = commands.add_parser("fit", help="train and publish one version")
+    fit.add_argument("--config", type=Path, required=True, metavar="FILE.toml")
+    fit.add_argument("--data", type=Path, required=True, metavar="PATH")
+    fit.add_argument("--artifacts", type=Path, required=True, metavar="DIR")
+    fit.add_argument("--version", required=True, metavar="NAME")
+    fit.add_argument("--device", choices=DEVICES, default="auto")
+    fit.add_argument("--amp", choices=("off", "bf16", "fp16"), default="off", help="not built yet, off alone is taken")
+    fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
+    fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
+    fit.add_argument("--resume", action="store_true", help="not built yet")
+    fit.set_defaults(run=_fit)
+
+    evaluate = commands.add_parser("evaluate", help="score a part of some data with a published version")
+    evaluate.add_argument("--artifact", type=Path, required=True, metavar="DIR")
+    evaluate.add_argument("--data", type=Path, required=True, metavar="PATH")
+    evaluate.add_argument("--split", choices=("test", "valid", "train", "all"), default="test")
+    evaluate.add_argument("--device", choices=DEVICES, default="auto")
+    evaluate.set_defaults(run=_evaluate)
+    return parser
+
+
+def _positive(text: str) -> int:
+    return _at_least(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _at_least(text, 0)
+
+
+def _at_least(text: str, least: int) -> int:
+    value = int(text)
+    if not least <= value < 1 << 63:
+        raise argparse.ArgumentTypeError(f"must be at least {least}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Scores a part of some data with a published version, split at that version's own cuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.scoring.artifact import Artifact, open_artifact
+from service.scoring.encoded import Floats, Ints
+from service.scoring.files import ArtifactError
+from service.scoring.values import DataError
+from training import metrics
+from training.config import Config, ConfigError
+from training.data import Dataset, read_dataset
+from training.errors import DataFault
+from training.split import PARTS, Cuts
+
+SPLITS = (*PARTS, "all")
+CHUNK_ROWS = 65_536
+
+
+def evaluate_version(folder: Path, path: Path, *, split: str, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Metrics of the rows of PATH in `split`, and notes on the data; raises ArtifactError or DataFault."""
+    artifact = open_artifact(folder, device=device)
+    try:
+        config = Config.from_dict(artifact.manifest["training_config"])
+        cuts = Cuts.from_dict(artifact.manifest["split"])
+    except (KeyError, TypeError, ConfigError) as error:
+        raise ArtifactError(f"manifest.json: no training config or split to evaluate by ({error})") from None
+    data = read_dataset(path, config, seed=cuts.seed, part=split)
+    rows = np.arange(len(data.labels)) if split == "all" else cuts.parts(data.positions)[split]
+    if not len(rows):
+        raise DataFault(f"{path}: no row lies in the version's {split} part")
+    units = None if data.units is None else data.units[rows]
+    return metrics.evaluate(data.labels[rows], _scores(artifact, data, rows), units), data.notes
+
+
+def _scores(artifact: Artifact, data: Dataset, rows: Ints) -> Floats:
+    found = []
+    for start in range(0, len(rows), CHUNK_ROWS):
+        chunk = rows[start : start + CHUNK_ROWS]
+        try:
+            found.append(artifact.engine.forward(artifact.encoder.encode_table(data.table.take(pa.array(chunk)))))
+        except DataError as error:
+            raise data.fault(error, chunk) from None
+    return np.concatenate(found)

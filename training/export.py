@@ -1,0 +1,132 @@
+"""From a trained model to a published version: the module scripted, the exam set, the manifest filled."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from service.scoring.encoded import Encoded, Ints
+from service.scoring.features import FeatureEncoder
+from service.scoring.layout import MISSING, Layout
+from service.scoring.publish import Draft, publish
+from training.config import Config
+from training.data import Dataset
+from training.exam import make_exam
+from training.model import WideDeep
+from training.split import Cuts
+
+
+def publish_version(
+    artifacts: Path,
+    version: str,
+    model: WideDeep,
+    encoder: FeatureEncoder,
+    data: Dataset,
+    parts: Mapping[str, Ints],
+    config: Config,
+    manifest: Mapping[str, Any],
+) -> Path:
+    """Publish the model (on the CPU, as it stands) under `version`; raises ArtifactError, nothing is visible then."""
+    model.eval()
+    catalog = data.catalog(config, parts["train"])
+    exam = make_exam(encoder.schema, data.table, parts["valid"], catalog, config.train.seed)
+    draft = Draft(
+        version=version,
+        save_module=lambda path: save_module(model, path),
+        encoder=encoder,
+        catalog=catalog,
+        requests=exam.requests,
+        scores=[eager_scores(model, encoder.encode_rows(rows)) for rows in exam.rows],
+        manifest=manifest,
+    )
+    return publish(artifacts, draft)
+
+
+def save_module(model: WideDeep, path: Path) -> None:
+    """Script the model and save it, unfrozen: a load checks its parameters and freezes it then."""
+    if model.training:
+        raise ValueError("a model in training mode would score at random; call eval() first")
+    with warnings.catch_warnings():
+        # TorchScript is deprecated in torch; this is the one place that writes it, and the manifest names the engine.
+        warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+        torch.jit.save(torch.jit.script(model), path)
+
+
+def eager_scores(model: WideDeep, rows: Encoded) -> list[float]:
+    """Probabilities of encoded rows by the eager model, on the CPU."""
+    with torch.inference_mode():
+        values = [torch.from_numpy(bag.values) for bag in rows.bags]
+        offsets = [torch.from_numpy(bag.offsets) for bag in rows.bags]
+        found = model(torch.from_numpy(rows.numerics), torch.from_numpy(rows.ids), values, offsets)
+    return [float(score) for score in found]
+
+
+def manifest(
+    config: Config,
+    data: Dataset,
+    cuts: Cuts,
+    parts: Mapping[str, Ints],
+    metrics: Mapping[str, Any],
+    command: str,
+    device: str,
+) -> dict[str, Any]:
+    """The trainer's own entries of a manifest."""
+    return {
+        "training_config": config.to_dict(),
+        "seed": config.train.seed,
+        "command": command,
+        "package": {"name": "twinrank", "version": package_version(), "commit": package_commit()},
+        "data": {"files": dict(data.files), "rows": len(data.labels)},
+        "split": {**cuts.to_dict(), "rows": {name: len(rows) for name, rows in parts.items()}},
+        "metrics": dict(metrics),
+        "trained_on": {"device": device, "threads": torch.get_num_threads()},
+    }
+
+
+def package_version() -> str:
+    try:
+        return importlib.metadata.version("twinrank")
+    except importlib.metadata.PackageNotFoundError:  # run from a tree that is not installed
+        return "unknown"
+
+
+def package_commit() -> str | None:
+    """The commit of the repository this package lies in, None where it does not lie in its own."""
+    root = Path(__file__).resolve().parents[1]
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    top, commit = asked.stdout.split("\n")[:2]
+    return commit if Path(top) == root else None
+
+
+def flat_columns(layout: Layout, train: Encoded) -> list[str]:
+    """A note for each column that holds one value only, or none, in the training part: it can teach nothing."""
+    notes = []
+    for n, numeric in enumerate(layout.numerics):
+        values = train.numerics[:, n]
+        if values.min() == values.max():
+            notes.append(f"column '{numeric.name}' is constant or all missing in the training part")
+    for n, column in enumerate(layout.ids):
+        notes += _flat(column.name, train.ids[:, n])
+    for column, bag in zip(layout.bags, train.bags, strict=True):
+        if len(bag.values) == train.rows:
+            notes += _flat(column.name, bag.values)
+    return notes
+
+
+def _flat(name: str, ids: Ints) -> list[str]:
+    if ids.min() != ids.max():
+        return []
+    if ids[0] == MISSING:
+        return [f"column '{name}' is all missing in the training part"]
+    return [f"column '{name}' is constant in the training part"]

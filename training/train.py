@@ -1,0 +1,189 @@
+"""`fit`, top to bottom: rows → parts → features → model → epochs → metrics → a published version."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from service.scoring.device import allowed_cores
+from service.scoring.encoded import Floats, Ints
+from service.scoring.features import FeatureEncoder
+from service.scoring.publish import check_publishable
+from service.scoring.values import DataError
+from training import export, metrics
+from training.batches import Batch
+from training.config import Config, TrainConfig
+from training.data import Dataset, check_classes, read_dataset
+from training.errors import FitError
+from training.model import WideDeep
+from training.optimizers import build_optimizers
+from training.progress import Progress
+from training.unknowns import unknown_shares
+
+log = logging.getLogger("training")
+
+SCORE_ROWS = 65_536  # rows a forward takes when nothing is learned: bounds memory, large enough not to cost time
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What one epoch came to."""
+
+    number: int
+    loss: float  # mean log loss over the training rows as they were met, dropout and unknown ids included
+    rows_per_second: float
+    valid: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Best:
+    """The epoch to publish: the best validation AUC, or the last epoch where that is undefined."""
+
+    epoch: Epoch | None = None
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def offer(self, epoch: Epoch, model: WideDeep) -> bool:
+        """Keep the epoch if it is better; says whether it was."""
+        auc = epoch.valid["auc"]
+        best = self.epoch.valid["auc"] if self.epoch else None
+        if self.epoch is not None and best is not None and (auc is None or auc <= best):
+            return False
+        self.epoch, self.state = epoch, copy.deepcopy(model.state_dict())
+        return True
+
+
+def main(config: Config, path: Path, artifacts: Path, version: str, *, device: str, command: str) -> Path:
+    """Train on PATH and publish `version` under `artifacts`; returns its folder.
+
+    Raises DataFault, FitError, ArtifactError: nothing visible is left then.
+    """
+    check_publishable(artifacts, version)
+    torch.set_num_threads(allowed_cores())
+    torch.manual_seed(config.train.seed)  # initial weights and dropout; shuffles have a generator of their own
+
+    # ---- rows and parts: nothing below is fitted on a row that is not in parts["train"]
+    data = read_dataset(path, config, seed=config.train.seed)
+    cuts = data.cut(config)
+    parts = cuts.parts(data.positions)
+    check_classes(data.labels[parts["train"]], config.data.label)
+    log.info("%d rows: %s; device %s", len(data.labels), ", ".join(f"{len(v)} {k}" for k, v in parts.items()), device)
+
+    # ---- features: the encoder that serving will use, fitted here
+    try:
+        encoder = FeatureEncoder.fit(config.schema, data.table.take(parts["train"]))
+        encoded = {name: encoder.encode_table(data.table.take(rows)) for name, rows in parts.items()}
+    except DataError as error:
+        raise data.fault(error, parts["train"]) from None
+    notes = [*data.notes, *export.flat_columns(encoder.layout, encoded["train"])]
+    for note in notes:
+        log.warning("warning: %s", note)
+    batches = {name: Batch.of(encoded[name], data.labels[rows], device) for name, rows in parts.items()}
+    ordered = data.times[parts["train"]] if data.times is not None and config.split.kind != "random" else None
+    shares = unknown_shares(encoder.layout, encoded["train"], ordered, len(parts["valid"]) / len(parts["train"]))
+
+    # ---- model
+    model = WideDeep(encoder.layout, config.model.hidden, config.model.dropout)
+    model.start_at(float(data.labels[parts["train"]].mean()))
+    model.to(device)
+
+    # ---- epochs
+    best, history = Best(), []
+    with Progress(artifacts, version, config.train, batches["train"].rows) as progress:
+        for epoch in _epochs(model, batches, config.train, shares, _units(data, parts["valid"]), progress):
+            history.append(epoch)
+            better = best.offer(epoch, model)
+            progress.epoch(epoch.number, epoch.loss, epoch.rows_per_second, epoch.valid, better)
+            if best.epoch and epoch.number - best.epoch.number >= config.train.patience:
+                break
+    assert best.epoch is not None  # a config has at least one epoch
+    model.load_state_dict(best.state)
+    if best.epoch.valid["auc"] is None:
+        log.warning(
+            "warning: validation AUC is undefined (%s); the last epoch is published", best.epoch.valid["reason"]
+        )
+
+    # ---- metrics of the epoch that is published, and the version itself
+    found = {
+        name: metrics.evaluate(data.labels[rows], scores(model, batches[name]), _units(data, rows))
+        for name, rows in parts.items()
+        if name != "train"
+    }
+    model.to("cpu")
+    manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
+        "notes": notes,
+        "unknown_shares": dict(
+            zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
+        ),
+        "best_epoch": best.epoch.number,
+        "epochs": [_record(epoch) for epoch in history],
+    }
+    return export.publish_version(artifacts, version, model, encoder, data, parts, config, manifest)
+
+
+def scores(model: WideDeep, rows: Batch) -> Floats:
+    """Probabilities (rows,) of the model as it stands, no dropout."""
+    model.eval()
+    with torch.inference_mode():
+        found = [model(*batch.inputs).cpu().numpy() for batch in rows.slices(SCORE_ROWS)]
+    return np.concatenate(found) if found else np.zeros(0, np.float32)
+
+
+def _epochs(
+    model: WideDeep,
+    batches: dict[str, Batch],
+    train: TrainConfig,
+    shares: tuple[list[float], list[float]],
+    valid_units: Ints | None,
+    progress: Progress,
+) -> Iterator[Epoch]:
+    generator = torch.Generator().manual_seed(train.seed)
+    optimizers = build_optimizers(model, train)
+    labels = batches["valid"].labels.cpu().numpy()
+    for number in range(1, train.epochs + 1):
+        started = time.perf_counter()
+        rows = batches["train"].with_unknown(*shares, generator)
+        rows = rows.take(torch.randperm(rows.rows, generator=generator).to(rows.labels.device))
+        loss = _run_epoch(model, rows, optimizers, train.batch_size, progress)
+        seconds = time.perf_counter() - started
+        if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
+            raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
+        valid = metrics.evaluate(labels, scores(model, batches["valid"]), valid_units)
+        yield Epoch(number, loss, rows.rows / seconds, valid)
+
+
+def _run_epoch(model: WideDeep, rows: Batch, optimizers: list[Optimizer], size: int, progress: Progress) -> float:
+    """One pass; returns the mean loss."""
+    model.train()
+    total = torch.zeros((), dtype=torch.float64, device=rows.labels.device)
+    for batch in rows.slices(size):
+        logits = model.logits(*batch.inputs)
+        # Over `size` and not over the batch's rows: a last batch of one row then weighs as one row, not as thousands.
+        loss = F.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum") / size
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        for optimizer in optimizers:
+            optimizer.step()
+        total += loss.detach()
+        progress.batch(batch.rows)
+    return float(total) * size / rows.rows
+
+
+def _units(data: Dataset, rows: Ints) -> Ints | None:
+    return None if data.units is None else data.units[rows]
+
+
+def _record(epoch: Epoch) -> dict[str, Any]:
+    return {"loss": epoch.loss, "rows_per_second": round(epoch.rows_per_second), "valid": epoch.valid}
