@@ -62,7 +62,9 @@ class TinyModule(nn.Module):
         return torch.sigmoid(logits)
 
 
-def rows(users: Sequence[Mapping[str, Any]] = USERS, items: Sequence[Mapping[str, Any]] = ITEMS) -> list[dict[str, Any]]:
+def rows(
+    users: Sequence[Mapping[str, Any]] = USERS, items: Sequence[Mapping[str, Any]] = ITEMS
+) -> list[dict[str, Any]]:
     """Every user with every item, as rows of a training table."""
     return [{**user, **item} for user in users for item in items]
 
