@@ -15,6 +15,7 @@ help: ## what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r what does; do printf '  %-18s %s\n' "$$what" "$$does"; done
 
 setup: .venv/.installed ## makes .venv and installs everything, pinned; again only when pyproject.toml or the lock changes
+	@:
 
 .venv/.installed: pyproject.toml requirements.lock
 	@"$(PYTHON)" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
