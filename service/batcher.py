@@ -114,19 +114,37 @@ class Batcher(Generic[T, R]):
         return 0.0 if running is None else self._clock() - running.started
 
     async def submit(self, item: T, *, deadline: float | None = None) -> Answer[R]:
-        """The answer for `item`; `deadline` is a time of the clock.
+        """The answer for `item`; raises as `enqueue` and its future do. A caller that is cancelled leaves the queue."""
+        return await self.enqueue(item, deadline=deadline)
 
-        Admission happens before the first await. Raises QueueFull, Draining, DeadlinePassed, BatchFailed, or what
-        `run` gave for this item. A caller that is cancelled leaves the queue.
+    def enqueue(self, item: T, *, deadline: float | None = None) -> asyncio.Future[Answer[R]]:
+        """Admit `item` now, to be answered by `deadline`, a time of the clock. QueueFull, Draining, DeadlinePassed.
+
+        The future raises DeadlinePassed, BatchFailed, or what `run` gave for this item. Whoever ends the future, by
+        cancelling it or otherwise, takes the item out of the queue.
         """
-        future = self._admit(item, deadline)
-        if deadline is None:
-            return await future
-        timer = future.get_loop().call_later(max(0.0, deadline - self._clock()), _expire, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        if self._draining:
+            raise Draining("the version is being unloaded")
+        now = self._clock()
+        if deadline is not None and now >= deadline:
+            raise DeadlinePassed("the deadline had passed before scoring")
+        rows = self._rows(item)
+        if self._is_full(rows):
+            self._drop_gone()
+            if self._is_full(rows):
+                raise QueueFull(f"{self._queue_rows} rows wait already")
+        loop = asyncio.get_running_loop()
+        entry = Entry[T, R](item, rows, loop.create_future(), now, math.inf if deadline is None else deadline)
+        if deadline is not None:
+            timer = loop.call_later(deadline - now, _expire, entry.future)
+            entry.future.add_done_callback(lambda _: timer.cancel())
+        self._waiting.append(entry)
+        self._queue_rows += rows
+        if self._running is None:
+            self._start_batch(loop)
+        else:
+            self._tell_queue()
+        return entry.future
 
     async def close(self, *, seconds: float | None = None) -> None:
         """Takes nothing new, waits for all that is queued (at most `seconds`), then fails what is left and stops."""
@@ -140,27 +158,6 @@ class Batcher(Generic[T, R]):
                 entry.future.set_exception(Draining("the version was stopped before it answered"))
         self._drop_gone()
         self._work.put(None)
-
-    def _admit(self, item: T, deadline: float | None) -> asyncio.Future[Answer[R]]:
-        if self._draining:
-            raise Draining("the version is being unloaded")
-        now = self._clock()
-        if deadline is not None and now >= deadline:
-            raise DeadlinePassed("the deadline had passed before scoring")
-        rows = self._rows(item)
-        if self._is_full(rows):
-            self._drop_gone()
-            if self._is_full(rows):
-                raise QueueFull(f"{self._queue_rows} rows wait already")
-        loop = asyncio.get_running_loop()
-        entry = Entry[T, R](item, rows, loop.create_future(), now, math.inf if deadline is None else deadline)
-        self._waiting.append(entry)
-        self._queue_rows += rows
-        if self._running is None:
-            self._start_batch(loop)
-        else:
-            self._tell_queue()
-        return entry.future
 
     def _is_full(self, rows: int) -> bool:
         return self._queue_rows > 0 and self._queue_rows + rows > self._max_queue_rows

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,14 @@ class Metrics:
         self._cpu_seen = 0.0
         self._worker.workers.set(1)
         self.sample()
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Ends this worker's part: its gauges go."""

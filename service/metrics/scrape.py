@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import importlib.metadata
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from service.metrics.cells import PREFIX
+from service.release import installed
 
 
 class Document(Protocol):
@@ -61,15 +61,8 @@ class Scrape(Collector):
 
 def _build_info() -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}build_info", "Always 1", labels=["version", "torch", "python"])
-    family.add_metric([_installed("twinrank"), _installed("torch"), platform.python_version()], 1.0)
+    family.add_metric([installed("twinrank"), installed("torch"), platform.python_version()], 1.0)
     return family
-
-
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def exposition(folder: Path, document: Document | None, versions: Iterable[str], accept: str) -> tuple[bytes, str]:

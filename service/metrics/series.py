@@ -22,6 +22,7 @@ REASONS = (
     "deadline",
     "draining",
     "not_ready",
+    "auth",
     "body_too_large",
     "too_many_rows",
     "slow_body",

@@ -1,0 +1,1 @@
+"""HTTP: parse, ask, shape the answer; nothing else."""

@@ -1,0 +1,120 @@
+"""The answer of /predict: bytes from scores."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from starlette.types import Send
+
+from service.errors import Problem
+from service.scorer import Scored
+from service.scoring.encoded import Floats
+from service.scoring.predictor import RankRequest
+
+_JSON = b"application/json"
+_INTEGERS = range(-(2**63), 2**64)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which version answers, and how that came about."""
+
+    version: str
+    experiment: str
+    reason: str
+    epoch: int
+    propensity: float | None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment,
+            "reason": self.reason,
+            "epoch": self.epoch,
+            "propensity": self.propensity,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds until the request was understood, in the queue, and in its batch."""
+
+    parse: float
+    queue: float
+    model: float
+
+    def header(self) -> bytes:
+        """Server-Timing, in milliseconds."""
+        return (
+            f"parse;dur={self.parse * 1e3:.3f}, queue;dur={self.queue * 1e3:.3f}, model;dur={self.model * 1e3:.3f}"
+        ).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole HTTP answer."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    async def send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def content(
+    choice: Choice, scored: Scored, ranked: RankRequest | None, item_key: str | None, top_k: int | None
+) -> bytes:
+    """The body; `ranked` where the request was in ranking form, whose items have their id under `item_key`."""
+    answer: dict[str, Any] = {
+        "prediction_id": secrets.token_hex(16),
+        "model_version": choice.version,
+        "assignment": choice.body(),
+    }
+    if ranked is None or top_k is None:
+        answer["predictions"] = scored.scores
+    else:
+        answer["ranking"] = _ranking(ranked.candidates, item_key, scored.scores, top_k)
+    if ranked is not None:
+        answer["unknown_items"] = scored.unknown_items
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def success(body: bytes, version: str, request_id: str, timing: Timing) -> Reply:
+    headers = _headers(body, request_id, version)
+    headers.append((b"server-timing", timing.header()))
+    return Reply(200, headers, body)
+
+
+def failure(problem: Problem, version: str | None, request_id: str) -> Reply:
+    headers = _headers(problem.body, request_id, version)
+    headers.extend((name.lower().encode(), value.encode()) for name, value in problem.headers)
+    return Reply(problem.status, headers, problem.body)
+
+
+def _headers(body: bytes, request_id: str, version: str | None) -> list[tuple[bytes, bytes]]:
+    headers = [
+        (b"content-type", _JSON),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+    ]
+    if version is not None:
+        headers.append((b"x-model-version", version.encode()))
+    return headers
+
+
+def _ranking(candidates: Sequence[object], item_key: str | None, scores: Floats, top_k: int) -> list[dict[str, Any]]:
+    """Best first, ties in the request's order."""
+    best = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return [{"item_id": _echo(candidates[n], item_key), "score": scores[n]} for n in best]
+
+
+def _echo(candidate: object, item_key: str | None) -> object:
+    """The item's id as it was sent; orjson writes integers of 64 bits alone."""
+    key = candidate.get(item_key) if isinstance(candidate, Mapping) else candidate
+    return orjson.Fragment(str(key)) if isinstance(key, int) and key not in _INTEGERS else key

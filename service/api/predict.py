@@ -1,0 +1,218 @@
+"""POST /predict, on the bare ASGI messages: read, parse, choose a version, queue, answer.
+
+Between choosing a version and queueing for it nothing is awaited, so a version that is being unloaded either takes the
+request and answers it, or was never chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NoReturn
+
+from starlette.types import Receive, Scope, Send
+
+from service import logs
+from service.api import answers
+from service.api.answers import Choice, Reply, Timing
+from service.api.asking import Asked, parse, take_timeout
+from service.api.auth import check_client
+from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
+from service.batcher import Answer
+from service.config import Settings
+from service.control import Control
+from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
+from service.metrics import NONE, UNLISTED, Metrics
+from service.registry import Loaded, Registry
+from service.scorer import Request, Scored, Scorer
+from service.scoring.artifact import version_names
+from service.scoring.predictor import RankRequest
+from service.scoring.values import EncodeError, Fault
+
+BODY_SECONDS = 20.0
+# Bodies beyond this are parsed off the event loop: a millisecond there is a millisecond for everybody.
+LARGE_BODY = 64 * 1024
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way; `version` is set once one is chosen."""
+
+    headers: Headers
+    receive: Receive
+    started: float
+    request_id: str
+    deadline: float | None = None
+    version: str | None = None
+
+
+class Predict:
+    """The endpoint of one worker; an async context manager. `clock` must be the batchers'."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        control: Control,
+        metrics: Metrics,
+        *,
+        body_seconds: float = BODY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._registry, self._control, self._metrics = settings, registry, control, metrics
+        self._limits = BodyLimits(settings.max_body_bytes, body_seconds)
+        self._clock = clock
+        # One thread: two would only take turns with the event loop for the interpreter.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
+
+    async def __aenter__(self) -> Predict:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        call = Call(headers, receive, self._clock(), request_id(headers.get(b"x-request-id")))
+        with self._metrics.in_flight():
+            reply = await self._answer(call)
+            # Counted before it is sent: whoever has the answer finds it in the metrics.
+            seconds = self._clock() - call.started
+            self._metrics.request(call.version or NONE, 499 if reply is None else reply.status, seconds)
+        if reply is not None:
+            await reply.send(send)
+
+    async def _answer(self, call: Call) -> Reply | None:
+        """The reply; None where the client has gone."""
+        try:
+            return await self._predict(call)
+        except ClientGone:
+            self._metrics.rejected("abandoned")
+            return None
+        except Exception as error:  # noqa: BLE001 - the edge: whatever happened, the client gets a number and no internals
+            found = problem(error, call.request_id)
+            if found.reason is not None:
+                self._metrics.rejected(found.reason)
+            if found.status == 500:
+                fields = {"request_id": call.request_id, "version": call.version}
+                logs.event("prediction failed", level=logging.ERROR, exc_info=error, **fields)
+            return answers.failure(found, call.version, call.request_id)
+
+    async def _predict(self, call: Call) -> Reply:
+        check_client(self._settings, self._metrics, _authorization(call.headers))
+        if self._control.draining:
+            raise NotReady("the service is shutting down")
+        asked = await self._read(call)
+        parsed = self._clock()
+        if asked.request is None:
+            raise EncodeError(asked.faults)
+        if asked.version is not None and self._registry.get(asked.version) is None:
+            await self._refuse_version(asked.version)
+        loaded, choice = self._choose(asked)
+        if asked.faults:
+            raise EncodeError(await self._all_faults(asked.request, asked.faults, loaded))
+        call.version = loaded.version
+        scored = await self._score(call, asked.request, loaded, choice)
+        ranked = asked.request if isinstance(asked.request, RankRequest) else None
+        body = answers.content(choice, scored.value, ranked, loaded.predictor.schema.item, asked.top_k)
+        timing = Timing(parsed - call.started, scored.queue_seconds, scored.run_seconds)
+        return answers.success(body, loaded.version, call.request_id, timing)
+
+    async def _read(self, call: Call) -> Asked:
+        body = await read_json(call.headers, call.receive, self._limits)
+        if len(body) > LARGE_BODY:
+            loop = asyncio.get_running_loop()
+            asked = await loop.run_in_executor(self._thread, self._parse, body, call.headers)
+        else:
+            asked = self._parse(body, call.headers)
+        timeout = take_timeout(asked, call.headers, self._settings.timeout_ms / 1e3 or None)
+        call.deadline = None if timeout is None else call.started + timeout
+        return asked
+
+    def _parse(self, body: bytes | bytearray, headers: Headers) -> Asked:
+        return parse(decode(body), headers, max_rows=self._settings.max_rows)
+
+    def _choose(self, asked: Asked) -> tuple[Loaded, Choice]:
+        """The version that answers. Raises NotReady; adds a fault for a unit that is none."""
+        split, epoch = self._control.split, self._control.document.epoch
+        unit = asked.find_unit(self._unit_keys())
+        if asked.version is not None:
+            choice = Choice(asked.version, split.experiment, "override", epoch, None)
+        else:
+            given = split.assign(unit)
+            choice = Choice(given.version, split.experiment, given.reason, epoch, given.propensity)
+        loaded = self._registry.get(choice.version)
+        if loaded is None:
+            raise NotReady(self._why_not(choice.version))
+        return loaded, choice
+
+    def _unit_keys(self) -> Iterator[str]:
+        """Names of the unit feature, the default version's first: they may differ between versions."""
+        document = self._control.document
+        for version in (document.default, *document.weights):
+            loaded = self._registry.get(version) if version else None
+            if loaded is not None and loaded.predictor.schema.unit:
+                yield loaded.predictor.schema.unit
+
+    async def _score(self, call: Call, request: Request, loaded: Loaded, choice: Choice) -> Answer[Scored]:
+        future = loaded.batcher.enqueue(request, deadline=call.deadline)
+        self._metrics.assignment(choice.version, choice.reason)
+        if loaded.batcher.queue_rows:
+            # It has to wait: time in which the client may leave.
+            watch = asyncio.create_task(_fail_when_gone(call.receive, future))
+            try:
+                scored = await future
+            finally:
+                watch.cancel()
+        else:
+            scored = await future
+        self._count(choice.version, scored.value)
+        return scored
+
+    def _count(self, version: str, scored: Scored) -> None:
+        self._metrics.values(version, scored.unknown, scored.missing)
+        if scored.ignored is not None:
+            unlisted = {UNLISTED: scored.ignored.unlisted} if scored.ignored.unlisted else {}
+            self._metrics.values(version, {**scored.ignored.known, **unlisted}, {})
+        self._metrics.scores(version, scored.scores)
+
+    async def _all_faults(self, request: Request, faults: list[Fault], loaded: Loaded) -> list[Fault]:
+        """The faults of the form, and what the version finds wrong with the rest."""
+        ignore = self._settings.unknown_features == "ignore"
+        scorer = Scorer(loaded.predictor, lambda: self._registry.known, ignore_unknown=ignore)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, scorer.prepare, request)
+        except EncodeError as error:
+            return [*faults, *error.faults]
+        return faults
+
+    async def _refuse_version(self, version: str) -> NoReturn:
+        names = await asyncio.to_thread(version_names, self._settings.artifacts)
+        if version not in names and version not in self._registry.states():
+            raise UnknownVersion(f"no version '{version}' in the artifacts")
+        raise VersionNotLoaded(self._why_not(version))
+
+    def _why_not(self, version: str) -> str:
+        if not version:
+            return "no version has weight yet"
+        state, _ = self._registry.states().get(version, ("available", None))
+        return f"version '{version}' is {state}, not ready"
+
+
+def _authorization(headers: Headers) -> str | None:
+    header = headers.get(b"authorization")
+    return None if header is None else header.decode("latin-1")
+
+
+async def _fail_when_gone(receive: Receive, future: asyncio.Future[Answer[Scored]]) -> None:
+    """Once the body is read, the next message is that the client left: its request leaves the queue."""
+    await receive()
+    if not future.done():
+        future.set_exception(ClientGone())

@@ -1,0 +1,94 @@
+"""The composition: what one worker consists of, who opens it and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from service.api import openapi
+from service.api.parts import Parts
+from service.api.predict import Predict
+from service.config import Settings
+from service.control import Control, Seat
+from service.errors import install
+from service.metrics import Metrics
+from service.registry import Registry
+from service.release import installed
+from service.state import StateStore
+
+
+class State(Parts):
+    """The lifespan's state: the parts, and the endpoint that is more than a function."""
+
+    predict: Predict
+
+
+def create_app(
+    settings: Settings, *, device: str = "cpu", seat: Seat | None = None, metrics_folder: Path | None = None
+) -> FastAPI:
+    """The app of one worker. `metrics_folder` is shared by its siblings; without one the worker counts for itself.
+
+    `device` is where its versions run. The lifespan ends its start when the worker may take connections.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
+        async with AsyncExitStack() as stack:
+            yield await _open(stack, settings, device, seat, metrics_folder)
+
+    app = FastAPI(
+        title="twinrank",
+        summary="Click predictions by several versions at once, and the split of the traffic between them",
+        version=installed("twinrank"),
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    # A bare route: FastAPI's own would parse and validate what this endpoint does itself.
+    app.router.routes.append(Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))
+    app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    install(app)
+    return app
+
+
+async def _open(
+    stack: AsyncExitStack, settings: Settings, device: str, seat: Seat | None, metrics_folder: Path | None
+) -> State:
+    """Open everything, what is used before what uses it; the stack closes it in the opposite order."""
+    store = stack.enter_context(StateStore.open(settings.state))
+    metrics = stack.enter_context(Metrics(metrics_folder, gpu_memory=_gpu_memory(device)))
+    registry = await stack.enter_async_context(Registry(settings, metrics, device=device))
+    control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
+    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
+    await control.accept()
+    return State(
+        settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict
+    )
+
+
+class _Predict:
+    """The route is made before the lifespan opens what answers it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        predict: Predict = scope["state"]["predict"]
+        await predict(scope, receive, send)
+
+
+def _described(original: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    document = original()
+    document["paths"].setdefault("/predict", openapi.PREDICT)
+    return document
+
+
+def _gpu_memory(device: str) -> Callable[[], Mapping[str, int]]:
+    if not device.startswith("cuda"):
+        return dict
+    import torch
+
+    return lambda: {device: torch.cuda.memory_reserved(device)}
