@@ -70,7 +70,10 @@ class Predictor:
         if isinstance(request, RowRequest):
             encoded = self._rows(request.instances)
             return Prepared(encoded, None, encoded.unknown, encoded.missing)
-        user = self._user(request)
+        try:
+            user = self._user(request)
+        except EncodeError as error:
+            raise EncodeError([*error.faults, *self._item_faults(request.candidates)]) from None
         items, unknown_items = self._items(request.candidates)
         joined = Encoded.join(user, items)
         try:
@@ -105,15 +108,23 @@ class Predictor:
         sought = _Candidates(self.catalog, self.schema)
         for position, candidate in enumerate(candidates):
             sought.add(position, candidate)
-        if sought.faults:
-            raise EncodeError(sought.faults)
-        if not sought.fresh:
+        if not sought.fresh and not sought.faults:
             return self.catalog.encoded.take(np.array(sought.rows, np.int64)), 0
         try:
             fresh = self.encoder.encode_rows(sought.fresh, sides=("item",))
         except EncodeError as error:
-            raise _placed(error, lambda row, name: ("candidates", sought.places[row], name)) from None
+            placed = _placed(error, lambda row, name: ("candidates", sought.places[row], name))
+            raise EncodeError([*sought.faults, *placed.faults]) from None
+        if sought.faults:
+            raise EncodeError(sought.faults)
         return self._merged(sought, fresh), sought.unknown
+
+    def _item_faults(self, candidates: Sequence[object]) -> list[Fault]:
+        try:
+            self._items(candidates)
+        except EncodeError as error:
+            return error.faults
+        return []
 
     def _merged(self, sought: _Candidates, fresh: Encoded) -> Encoded:
         """Catalog rows and fresh rows, column by column: an override replaces its own columns alone."""
