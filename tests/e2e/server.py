@@ -1,0 +1,117 @@
+"""A real service for tests: the command users run, its workers, its state, on a free port of loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Service:
+    """A running `python -m service serve`; `options` are its command line beyond the addresses."""
+
+    artifacts: Path
+    folder: Path
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "service.log").read_text(errors="replace")
+
+    def start(self, *, ready: bool = True, seconds: float = 60) -> None:
+        command = [sys.executable, "-m", "service", "serve", "--artifacts", str(self.artifacts)]
+        command += ["--state", f"sqlite:///{self.folder / 'state.db'}", "--port", str(self.port), *self.options]
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("TWINRANK_")}
+        with (self.folder / "service.log").open("ab") as log:
+            environment = {**clean, **self.environment}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self.wait("/readyz" if ready else "/livez", seconds)
+
+    def wait(self, path: str, seconds: float) -> None:
+        """Until `path` answers 200."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            assert self.process is not None
+            assert self.process.poll() is None, f"the service ended:\n{self.log}"
+            try:
+                if httpx.get(self.url + path, timeout=2).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"{path} never answered 200:\n{self.log}")
+
+    def workers(self) -> list[psutil.Process]:
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children()
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 40) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """End all that was started, whatever its state."""
+        if self.process is not None and self.process.poll() is None:
+            for one in [*self.workers(), psutil.Process(self.process.pid)]:
+                one.kill()
+            self.process.wait(10)
+
+    def put(self, path: str, body: Any = None, **kwargs: Any) -> httpx.Response:
+        return httpx.put(self.url + path, json=body, timeout=60, **kwargs)
+
+    def predict(self, body: Any, **kwargs: Any) -> httpx.Response:
+        return httpx.post(self.url + "/predict", json=body, timeout=30, **kwargs)
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of one scrape by its line's head: `name{label="value"}`."""
+        return samples(httpx.get(self.url + "/metrics", timeout=10).text)
+
+
+def samples(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            key = f"{sample.name}{{{labels}}}" if labels else sample.name
+            assert key not in found, f"{key} stands twice in one scrape"
+            found[key] = sample.value
+    return found
+
+
+@contextmanager
+def serving(artifacts: Path, folder: Path, *options: str, ready: bool = True, **environment: str) -> Iterator[Service]:
+    """A service that is ready, and gone at the end whatever happens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    service = Service(artifacts, folder, options, environment)
+    try:
+        service.start(ready=ready)
+        yield service
+    finally:
+        service.kill()
