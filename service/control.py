@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from service import changes, logs
+from service import logs
+from service.changes import Conflict
 from service.config import Settings
 from service.readiness import unready
 from service.registry import LoadError, Registry
-from service.start import first_split
+from service.start import fill
 from service.state import Document, StateError, StateStore, Transaction, VersionState, Worker
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Control:
         self._asked: dict[str, int] = {}  # the revision whose wish each version's state answers
         self._held: Counter[str] = Counter()  # versions that a request is loading: not to be unloaded meanwhile
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._told = 0.0
         self._lost = False
@@ -66,9 +68,7 @@ class Control:
         self._follower: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Control:
-        if await self._call(self._store.revision) == 0:
-            loaded, weights = await self._call(lambda: first_split(self._settings))
-            await self.change(lambda change: changes.start(change, loaded, weights))
+        await self._call(lambda: fill(self._store, self._settings))
         self.apply(await self.change(self._tell_and_read))
         self._follower = asyncio.create_task(self._follow())
         return self
@@ -76,7 +76,7 @@ class Control:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [task for task in (self._follower, *self._tasks.values()) if task is not None]
+        tasks = [task for task in (self._follower, *self._tasks.values(), *self._background) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -125,6 +125,12 @@ class Control:
             self._held[version] -= 1
             self._asked[version] = self.document.loaded.get(version, self.document.revision)
             self._nudge()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what nobody waits for; how it ends is logged."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._ended)
 
     def unready(self) -> str | None:
         """Why this worker should get no requests; None where it should."""
@@ -209,6 +215,14 @@ class Control:
         self._nudge()
         with suppress(LoadError):  # the registry has logged it and keeps the reason
             await self._registry.load(version)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            expected = isinstance(error, LoadError | Conflict | StateError)
+            trace = None if expected else error
+            logs.event("background work failed", level=logging.ERROR, error=str(error), exc_info=trace)
 
     def _nudge(self) -> None:
         """Something changed here: look, and tell, now."""

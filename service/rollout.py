@@ -49,7 +49,7 @@ async def unload(control: Control, version: str, known: Collection[str], seconds
 async def acknowledged(control: Control, epoch: int) -> None:
     """Return when every worker that takes connections has the epoch, after two seconds at the latest."""
     ends = time.monotonic() + ACKNOWLEDGE_SECONDS
-    while time.monotonic() < ends and any(worker.epoch < epoch for worker in await _accepting(control)):
+    while time.monotonic() < ends and any(worker.epoch < epoch for worker in await _accepting(control)):  # noqa: ASYNC110 - other processes
         await asyncio.sleep(POLL_SECONDS / 4)
 
 

@@ -6,23 +6,32 @@ import logging
 from datetime import datetime
 from pathlib import Path
 
-from service import logs
+from service import changes, logs
 from service.config import Settings
 from service.scoring.artifact import read_manifest, version_names
 from service.scoring.files import ArtifactError
+from service.state import StateStore
 
 
-class StartError(Exception):
-    """The service cannot start: one plain line that says why."""
+class BadStart(Exception):
+    """The options name what is not there: one plain line that says what."""
+
+
+def fill(store: StateStore, settings: Settings) -> None:
+    """Give a store that nothing was ever written to its first document; blocks, raises BadStart or StateError."""
+    if store.revision() == 0:
+        loaded, weights = first_split(settings)
+        with store.transaction() as change:
+            changes.start(change, loaded, weights)
 
 
 def first_split(settings: Settings) -> tuple[list[str], dict[str, float]]:
-    """(versions to load, weights) by `--load` and `--weights`; StartError where a version named is not there."""
+    """(versions to load, weights) by `--load` and `--weights`; BadStart where a version named is not there."""
     names = version_names(settings.artifacts)
     for version in settings.weights or {}:
         if version not in names:
             there = f"there are {', '.join(names)}" if names else "there are none"
-            raise StartError(f"--weights: no version '{version}' in {settings.artifacts} ({there})")
+            raise BadStart(f"--weights: no version '{version}' in {settings.artifacts} ({there})")
     newest = newest_version(settings.artifacts, names)
     if settings.load == "all":
         loaded = names

@@ -17,7 +17,7 @@ class Document:
     """A frozen value: `epoch` counts changes of the traffic, `revision` those of any kind (loads too).
 
     `weights` holds versions with weight alone, of any positive sum. `loaded` has, for every version to be loaded, the
-    revision at which that was last asked for: a worker that failed before then tries again. Epoch 0 is before any split.
+    revision at which that was last asked for: a worker that failed before then tries again. Epoch 0: no split yet.
     """
 
     epoch: int = 0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,6 +41,14 @@ class StateStore:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def __enter__(self) -> StateStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

@@ -1,0 +1,90 @@
+"""python -m service: serve, score, verify. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from service import logs
+from service.config import SettingsError, add_options, read_settings
+from service.workers.seats import StartError, add_seat
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line; the exit code. What is not needed for it is not imported."""
+    given = _parser().parse_args(argv)
+    try:
+        code: int = given.run(given, argv)
+    except SettingsError as error:
+        print(f"python -m service {given.command}: {error}", file=sys.stderr)
+        return 2
+    except StartError as error:
+        print(f"python -m service {given.command}: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _serve(given: argparse.Namespace, argv: list[str]) -> int:
+    from service.workers.supervisor import serve
+
+    settings = read_settings(given)
+    logs.configure()
+    return serve(settings, argv[1:])
+
+
+def _worker(given: argparse.Namespace, _: list[str]) -> int:
+    from service.workers.worker import run
+
+    return run(read_settings(given), given)
+
+
+def _score(given: argparse.Namespace, _: list[str]) -> int:
+    from service.offline import score
+
+    return score(given.artifact, given.input, given.output, device=given.device)
+
+
+def _verify(given: argparse.Namespace, _: list[str]) -> int:
+    from service.offline import verify
+
+    return verify(given.artifact)
+
+
+def _catalog(given: argparse.Namespace, _: list[str]) -> int:
+    print("python -m service catalog: not built yet", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m service", description="Serves, scores and checks versions.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | score | verify")
+
+    serve = commands.add_parser("serve", help="answer requests", allow_abbrev=False)
+    add_options(serve)
+    serve.set_defaults(run=_serve)
+
+    score = commands.add_parser("score", help="score the rows of a Parquet file", allow_abbrev=False)
+    score.add_argument("--artifact", type=Path, required=True, metavar="DIR", help="folder of one version")
+    score.add_argument("--input", type=Path, required=True, metavar="FILE.parquet")
+    score.add_argument("--output", type=Path, required=True, metavar="FILE.parquet", help="input columns plus score")
+    score.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    score.set_defaults(run=_score)
+
+    verify = commands.add_parser("verify", help="check a version: hashes, schema, its own exam", allow_abbrev=False)
+    verify.add_argument("--artifact", type=Path, required=True, metavar="DIR", help="folder of one version")
+    verify.set_defaults(run=_verify)
+
+    catalog = commands.add_parser("catalog", help="not built yet")
+    catalog.add_argument("rest", nargs=argparse.REMAINDER)
+    catalog.set_defaults(run=_catalog)
+
+    worker = commands.add_parser("_worker", allow_abbrev=False)
+    add_seat(worker)
+    add_options(worker)
+    worker.set_defaults(run=_worker)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""/models: what is loaded, how the traffic is split, and the changes to both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from service import changes, logs, rollout
+from service.api import listing
+from service.api.auth import check_admin
+from service.api.body import BodyLimits, ClientGone, decode, read_json
+from service.api.parts import parts_of
+from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_rollback
+from service.api.tags import etag, match_epochs
+from service.changes import Changed, Stale, Terms, Unknown
+from service.errors import NotJson
+from service.feature_names import shorten
+from service.names import RULE, is_version
+from service.scoring.artifact import version_names
+from service.scoring.schema import nearest
+from service.scoring.values import Fault
+
+BODY = BodyLimits(size=2**20, seconds=20.0)
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+HISTORY = 1000
+
+router = APIRouter(tags=["models"])
+
+
+@router.get("/models")
+async def get_models(request: Request) -> Response:
+    """Every version, the split, and how far each replica is."""
+    parts = parts_of(request)
+    _flags(request)
+    found = await asyncio.to_thread(listing.manifests, parts["settings"].artifacts)
+    document, workers = await parts["control"].read(lambda view: (view.document(), view.workers()))
+    return _json(listing.listing(document, workers, found), epoch=document.epoch)
+
+
+@router.put("/models/weights")
+async def put_weights(request: Request) -> Response:
+    """Replace the whole split at once; `?dry_run=true` only says what would move."""
+    who = _admin(request)
+    flags = _flags(request, "dry_run")
+    proposal = parse_proposal(await _body(request))
+    terms = await _terms(request, who, dry_run=flags.get("dry_run", False))
+    return await _change(request, lambda change: changes.put_weights(change, proposal, terms), terms)
+
+
+@router.post("/models/weights/rollback")
+async def rollback(request: Request) -> Response:
+    """Undo the current split, or go back to the one of `{"epoch": n}`."""
+    who = _admin(request)
+    flags = _flags(request, "dry_run")
+    epoch = parse_rollback(await _body(request))
+    terms = await _terms(request, who, dry_run=flags.get("dry_run", False))
+    return await _change(request, lambda change: changes.rollback(change, epoch, terms), terms)
+
+
+@router.get("/models/weights/history")
+async def history(request: Request) -> Response:
+    """Every change of the split, newest first."""
+    _flags(request)
+    rows = await parts_of(request)["control"].read(lambda view: view.history(HISTORY))
+    return _json({"history": listing.past(rows)})
+
+
+@router.put("/models/{version}/catalog")
+async def put_catalog(version: str, request: Request) -> Response:
+    """Not built yet."""
+    _admin(request)
+    _check_name(version)
+    raise BadBody([Fault((), "catalog revisions are not built yet", "not_built")])
+
+
+@router.get("/models/{version:path}")
+async def get_model(version: str, request: Request) -> Response:
+    """One version with its feature schema."""
+    parts = parts_of(request)
+    _check_name(version)
+    _flags(request)
+    found = await asyncio.to_thread(listing.manifests, parts["settings"].artifacts)
+    document, workers = await parts["control"].read(lambda view: (view.document(), view.workers()))
+    if version not in {*found, *document.loaded, *document.needed}:
+        raise Unknown(f"no version '{version}'{nearest(version, found)}")
+    manifest = found.get(version)
+    schema = manifest["schema"] if isinstance(manifest, dict) else None
+    return _json({**listing.model(version, document, workers, manifest), "schema": schema}, epoch=document.epoch)
+
+
+@router.put("/models/{version:path}")
+async def put_model(version: str, request: Request) -> Response:
+    """Load a version in every worker, at weight 0; `?wait=false` answers before it is ready."""
+    parts = parts_of(request)
+    who = _admin(request)
+    _check_name(version)
+    wait = _flags(request, "wait").get("wait", True)
+    parse_nothing(await _body(request))
+    if version not in await _known(request):
+        raise Unknown(f"no version '{version}' in the artifacts")
+    logs.event("load asked for", version=version, who=who)
+    work = rollout.load(parts["control"], parts["registry"], version)
+    if not wait:
+        parts["control"].spawn(work)
+        return _json({"version": version, "state": "loading"}, status=202)
+    await work
+    return _json({"version": version, "state": "ready"})
+
+
+@router.delete("/models/{version:path}")
+async def delete_model(version: str, request: Request) -> Response:
+    """Drain and unload a version in every worker."""
+    parts = parts_of(request)
+    who = _admin(request)
+    _check_name(version)
+    _flags(request)
+    gone = await rollout.unload(parts["control"], version, await _known(request), parts["settings"].drain_seconds)
+    logs.event("unloaded", version=version, who=who)
+    return _json({"version": version, "state": "available" if gone else "unloading"}, status=200 if gone else 202)
+
+
+async def _change(request: Request, edit: Any, terms: Terms) -> Response:
+    control = parts_of(request)["control"]
+    try:
+        done: Changed = await control.change(edit)
+    except Stale as stale:
+        body = {"detail": str(stale), **listing.split(stale.document)}
+        return _json(body, status=412, epoch=stale.document.epoch)
+    answer = listing.changed(done)
+    if terms.dry_run:
+        return _json({**answer, "dry_run": True}, epoch=done.old.epoch)
+    if done.new_epoch:
+        logs.event("weights", who=terms.who, was=done.old.traffic(), now=answer)
+        control.apply(done.new)
+        await rollout.acknowledged(control, done.new.epoch)
+    return _json(answer, epoch=done.new.epoch)
+
+
+def _admin(request: Request) -> str:
+    parts, headers = parts_of(request), request.headers
+    return check_admin(parts["settings"], parts["metrics"], headers.get("authorization"), headers.get("origin"))
+
+
+async def _terms(request: Request, who: str, *, dry_run: bool) -> Terms:
+    header = ",".join(request.headers.getlist("if-match")) if "if-match" in request.headers else None
+    return Terms(known=await _known(request), epochs=match_epochs(header), who=who, dry_run=dry_run)
+
+
+async def _known(request: Request) -> Collection[str]:
+    return await asyncio.to_thread(version_names, parts_of(request)["settings"].artifacts)
+
+
+async def _body(request: Request) -> object:
+    try:
+        body = await read_json(dict(request.scope["headers"]), request.receive, BODY)
+    except ClientGone:
+        raise NotJson("the client left before its body was whole") from None
+    return decode(body) if body else {}
+
+
+def _flags(request: Request, *known: str) -> dict[str, bool]:
+    """The query's flags. One that is not known is refused: a misspelt dry_run must not make the change."""
+    faults = []
+    flags: dict[str, bool] = {}
+    for name, value in request.query_params.items():
+        if name not in known:
+            shown = shorten(name)
+            faults.append(Fault(("query", shown), f"no such parameter{nearest(shown, known)}", "extra_forbidden"))
+        elif value.lower() not in FLAGS:
+            faults.append(Fault(("query", name), "true or false", "bool_parsing"))
+        else:
+            flags[name] = FLAGS[value.lower()]
+    if faults:
+        raise BadBody(faults)
+    return flags
+
+
+def _check_name(version: str) -> None:
+    if not is_version(version):
+        raise BadBody([Fault(("path", "version"), f"not a version's name: {RULE}, and not 'weights'", "version_name")])
+
+
+def _json(content: object, *, status: int = 200, epoch: int | None = None) -> Response:
+    headers = {} if epoch is None else {"ETag": etag(epoch)}
+    return Response(orjson.dumps(content), status, headers, media_type="application/json")

@@ -1,0 +1,27 @@
+"""The parts of a worker that its endpoints work with: made and ended by the app's lifespan."""
+
+from __future__ import annotations
+
+from typing import TypedDict, cast
+
+from starlette.requests import Request
+
+from service.config import Settings
+from service.control import Control
+from service.metrics import Metrics
+from service.registry import Registry
+from service.state import StateStore
+
+
+class Parts(TypedDict):
+    """The lifespan's state."""
+
+    settings: Settings
+    store: StateStore
+    registry: Registry
+    control: Control
+    metrics: Metrics
+
+
+def parts_of(request: Request) -> Parts:
+    return cast(Parts, request.scope["state"])

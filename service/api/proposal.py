@@ -1,0 +1,149 @@
+"""The body of PUT /models/weights and of a rollback: every fault named, nothing guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from service.changes import Proposal
+from service.errors import MAX_FAULTS
+from service.feature_names import shorten
+from service.names import RULE, is_experiment, is_version
+from service.scoring.schema import nearest
+from service.scoring.values import EncodeError, Fault
+from service.traffic import shares_of
+
+KEYS = ("weights", "coverage", "default", "shadow", "experiment", "comment")
+MAX_VERSIONS = 100
+MAX_COMMENT = 1000
+
+
+class BadBody(EncodeError):
+    """A body of an admin call that says nothing that could be done; its faults say where and why."""
+
+
+class _Faults(list[Fault]):
+    def add(self, loc: tuple[str | int, ...], msg: str, kind: str) -> None:
+        if len(self) < MAX_FAULTS:
+            self.append(Fault(loc, msg, kind))
+
+
+def parse_proposal(body: object) -> Proposal:
+    """The split that a decoded body proposes; BadBody lists its faults."""
+    faults = _Faults()
+    given = _object(body, KEYS, faults)
+    proposal = Proposal(
+        weights=_weights(given.get("weights"), faults) if "weights" in given else _absent(faults),
+        coverage=_coverage(given["coverage"], faults) if "coverage" in given else None,
+        default=_name("default", given, faults),
+        experiment=_name("experiment", given, faults),
+        comment=_comment(given.get("comment", ""), faults),
+    )
+    if given.get("shadow") is not None:
+        faults.add(("shadow",), "a shadow is not built yet; leave it out or null", "not_built")
+    if faults:
+        raise BadBody(faults)
+    return proposal
+
+
+def parse_rollback(body: object) -> int | None:
+    """The epoch that a rollback names; None where it is to undo the current one."""
+    faults = _Faults()
+    epoch = _object(body, ("epoch",), faults).get("epoch")
+    if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 < epoch < 2**63):
+        faults.add(("epoch",), "an epoch is a whole number above 0", "int_type")
+    if faults:
+        raise BadBody(faults)
+    return epoch if isinstance(epoch, int) else None
+
+
+def parse_nothing(body: object) -> None:
+    """Refuse any field: the call takes none, least of all an address to load from."""
+    faults = _Faults()
+    _object(body, (), faults)
+    if faults:
+        raise BadBody(faults)
+
+
+def _object(body: object, keys: tuple[str, ...], faults: _Faults) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
+        raise BadBody([Fault((), "the body must be a JSON object", "dict_type")])
+    for key in body:
+        if key not in keys:
+            shown = shorten(key)
+            faults.add((shown,), f"no such field{nearest(shown, keys)}", "extra_forbidden")
+    return body
+
+
+def _absent(faults: _Faults) -> dict[str, float]:
+    faults.add(("weights",), "weights are needed", "missing")
+    return {}
+
+
+def _weights(value: object, faults: _Faults) -> dict[str, float]:
+    if not isinstance(value, dict):
+        faults.add(("weights",), "weights are an object of version: number", "dict_type")
+        return {}
+    if len(value) > MAX_VERSIONS:
+        faults.add(("weights",), f"at most {MAX_VERSIONS} versions", "too_long")
+        return {}
+    weights: dict[str, float] = {}
+    before = len(faults)
+    for version, weight in value.items():
+        if not is_version(version):
+            faults.add(("weights", shorten(version)), f"not a version's name: {RULE}", "version_name")
+        elif (number := _number(weight)) is None or number < 0:
+            faults.add(("weights", version), "a weight is a finite number of at least 0", "weight")
+        else:
+            weights[version] = number
+    if len(faults) == before:
+        _check_sum(weights, faults)
+    return weights
+
+
+def _check_sum(weights: dict[str, float], faults: _Faults) -> None:
+    try:
+        if not shares_of(weights):
+            faults.add(("weights",), "no version has weight; at least one must", "no_weight")
+    except ValueError as error:
+        faults.add(("weights",), str(error), "weight_sum")
+
+
+def _coverage(value: object, faults: _Faults) -> float:
+    number = _number(value)
+    if number is None or not 0 <= number <= 1:
+        faults.add(("coverage",), "the coverage is a number from 0 to 1", "coverage")
+        return 0.0
+    return number
+
+
+def _name(key: str, given: Mapping[str, Any], faults: _Faults) -> str | None:
+    value = given.get(key)
+    if key in given and not (is_version if key == "default" else is_experiment)(value):
+        kind = "a version's name" if key == "default" else "an experiment's name"
+        faults.add((key,), f"not {kind}: {RULE}", "name")
+        return None
+    return value
+
+
+def _comment(value: object, faults: _Faults) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > MAX_COMMENT:
+        faults.add(("comment",), f"a comment is a text of at most {MAX_COMMENT} characters", "comment")
+        return ""
+    return value
+
+
+def _number(value: object) -> float | None:
+    """The JSON number as a float, a whole one as an int: 90 stays 90. None for anything else, or beyond a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
