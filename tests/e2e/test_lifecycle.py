@@ -27,7 +27,7 @@ def test_li01_without_a_version_the_service_lives_but_is_not_ready(tmp_path: Pat
         assert httpx.get(service.url + "/livez").status_code == 200
         ready = httpx.get(service.url + "/readyz")
         assert ready.status_code == 503
-        assert ready.json()["detail"]
+        assert "no version has weight" in ready.text
         refused = service.predict(ROW)
         assert refused.status_code == 503
         assert refused.headers["retry-after"]
@@ -106,13 +106,15 @@ def test_se03_changes_need_the_admin_token_once_one_is_set(tiny_artifacts: Path,
     with serving(tiny_artifacts, tmp_path, "--load", "all", TWINRANK_ADMIN_TOKEN="secret-7") as service:
         change = {"weights": {"v1": 1}}
         assert service.put("/models/weights", change).status_code == 401
-        assert service.put("/models/weights", change, headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert (
+            service.put("/models/weights", change, headers={"Authorization": "Bearer bad-guess-9"}).status_code == 401
+        )
         assert httpx.delete(service.url + "/models/v1").status_code == 401
         assert service.put("/models/weights", change, headers={"Authorization": "Bearer secret-7"}).status_code == 200
         assert service.predict(ROW).status_code == 200
         assert httpx.get(service.url + "/models").status_code == 200
         assert "secret-7" not in service.log
-        assert "wrong" not in service.log
+        assert "bad-guess-9" not in service.log
 
 
 def test_se03_beyond_loopback_changes_are_refused_without_a_token(tiny_artifacts: Path, tmp_path: Path) -> None:
