@@ -50,6 +50,7 @@ class Engine:
 
 def probe(layout: Layout) -> Encoded:
     """Three rows that touch the ends of every table: shapes that do not fit the layout fail on them."""
+
     def ends(size: int) -> list[int]:
         return [0, min(1, size - 1), size - 1]
 

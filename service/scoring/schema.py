@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import itertools
-import math
-import zoneinfo
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from service.scoring.schema_checks import (
+    SchemaError,
+    choice,
+    edges,
+    first_repeated,
+    integer,
+    nearest,
+    parts,
+    require_mapping,
+    zone,
+)
+
+__all__ = ["KINDS", "SCALERS", "SIDES", "Cross", "Feature", "FeatureSchema", "SchemaError", "nearest"]
 
 KINDS = ("numeric", "categorical", "multi", "datetime")
 SIDES = ("user", "context", "item")
 SCALERS = ("minmax", "standard", "log1p-minmax", "none")
-PARTS = ("hour", "weekday", "month")
 
 # What each kind of feature may set beside name, kind and side.
 _KEYS = {
@@ -23,11 +32,6 @@ _KEYS = {
     "multi": {"dim", "min_count", "buckets", "wide"},
     "datetime": {"parts", "tz", "dim", "wide"},
 }
-_MAX_TABLE = 1 << 31
-
-
-class SchemaError(ValueError):
-    """A feature schema that cannot be: one plain sentence that says what, where and the nearest known name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,14 @@ class FeatureSchema:
             raise SchemaError("[[features]]: at least one feature is needed")
         parsed = tuple(_feature(table, f"[[features]] number {n}") for n, table in enumerate(features, 1))
         names = [feature.name for feature in parsed]
-        if twice := _first_repeated(names):
+        if twice := first_repeated(names):
             raise SchemaError(f"feature '{twice}' is defined twice")
         columns = [column for feature in parsed for column in feature.id_columns()]
         columns += [feature.name for feature in parsed if feature.kind == "numeric"]
-        if twice := _first_repeated(columns):
+        if twice := first_repeated(columns):
             raise SchemaError(f"two features give a column named '{twice}'")
         schema = cls(parsed, tuple(_cross(table, parsed) for table in crosses), unit, item)
-        if twice := _first_repeated([cross.name for cross in schema.crosses]):
+        if twice := first_repeated([cross.name for cross in schema.crosses]):
             raise SchemaError(f"cross '{twice}' is defined twice")
         for key, wanted in ((unit, "item"), (item, "user")):
             for feature in parsed:
@@ -122,20 +126,14 @@ class FeatureSchema:
         return tuple(feature for feature in self.features if feature.side in sides)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """' (did you mean 'x'?)' for the known name that looks most like `name`, or an empty string."""
-    close = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    return f" (did you mean '{close[0]}'?)" if close else ""
-
-
 def _feature(table: Mapping[str, Any], where: str) -> Feature:
-    table = _require_mapping(table, where)
+    table = require_mapping(table, where)
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise SchemaError(f"{where}: 'name' must be a text that is not empty")
     where = f"feature '{name}'"
-    kind = _choice(table, "kind", KINDS, where)
-    side = _choice(table, "side", SIDES, where)
+    kind = choice(table, "kind", KINDS, where)
+    side = choice(table, "side", SIDES, where)
     known = {"name", "kind", "side"} | _KEYS[kind]
     fields = {field.name for field in dataclasses.fields(Feature)}
     for key in table:
@@ -145,80 +143,24 @@ def _feature(table: Mapping[str, Any], where: str) -> Feature:
             raise SchemaError(f"{where}: unknown key '{key}'{nearest(key, known)}")
     values: dict[str, Any] = {"name": name, "kind": kind, "side": side}
     if "scaler" in table:
-        values["scaler"] = _choice(table, "scaler", SCALERS, where)
+        values["scaler"] = choice(table, "scaler", SCALERS, where)
     for key, least in (("dim", 1), ("min_count", 1), ("buckets", 0)):
         if key in table:
-            values[key] = _integer(table[key], least, f"{where}: '{key}'")
+            values[key] = integer(table[key], least, f"{where}: '{key}'")
     if "wide" in table:
         if not isinstance(table["wide"], bool):
             raise SchemaError(f"{where}: 'wide' must be true or false")
         values["wide"] = table["wide"]
     if "bins" in table:
-        values["bins"] = _edges(table["bins"], where)
+        values["bins"] = edges(table["bins"], where)
     if kind == "datetime":
-        values["parts"] = _parts(table.get("parts"), where)
-        values["tz"] = _zone(table.get("tz", "UTC"), where)
+        values["parts"] = parts(table.get("parts"), where)
+        values["tz"] = zone(table.get("tz", "UTC"), where)
     return Feature(**values)
 
 
-def _require_mapping(table: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(table, Mapping):
-        raise SchemaError(f"{where}: a table is needed")
-    return table
-
-
-def _choice(table: Mapping[str, Any], key: str, known: tuple[str, ...], where: str) -> str:
-    value = table.get(key)
-    if isinstance(value, str) and value in known:
-        return value
-    shown = f"'{value}'" if isinstance(value, str) else "missing" if value is None else "not a text"
-    hint = nearest(value, known) if isinstance(value, str) else ""
-    raise SchemaError(f"{where}: '{key}' is {shown}; it must be one of {', '.join(known)}{hint}")
-
-
-def _integer(value: object, least: int, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _MAX_TABLE:
-        raise SchemaError(f"{where} must be an integer of at least {least}")
-    return value
-
-
-def _edges(value: object, where: str) -> tuple[float, ...]:
-    if isinstance(value, str):
-        raise SchemaError(f'{where}: bins = "{value}" is not built yet; give the edges as a list of numbers')
-    if not isinstance(value, list | tuple) or not value:
-        raise SchemaError(f"{where}: 'bins' must be a list of numbers")
-    for edge in value:
-        if isinstance(edge, bool) or not isinstance(edge, int | float) or not math.isfinite(edge):
-            raise SchemaError(f"{where}: 'bins' must hold finite numbers")
-    if any(a >= b for a, b in itertools.pairwise(value)):
-        raise SchemaError(f"{where}: 'bins' must rise strictly")
-    return tuple(float(edge) for edge in value)
-
-
-def _parts(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not value:
-        raise SchemaError(f"{where}: 'parts' must be a list of {', '.join(PARTS)}")
-    for part in value:
-        if part not in PARTS:
-            raise SchemaError(f"{where}: unknown part '{part}'{nearest(str(part), PARTS)}")
-    if twice := _first_repeated(list(value)):
-        raise SchemaError(f"{where}: part '{twice}' is named twice")
-    return tuple(value)
-
-
-def _zone(value: object, where: str) -> str:
-    if isinstance(value, str):
-        try:
-            zoneinfo.ZoneInfo(value)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            pass
-        else:
-            return value
-    raise SchemaError(f"{where}: tz '{value}' is not a known IANA zone")
-
-
 def _cross(table: Mapping[str, Any], features: tuple[Feature, ...]) -> Cross:
-    table = _require_mapping(table, "[[crosses]]")
+    table = require_mapping(table, "[[crosses]]")
     columns = [column for feature in features for column in feature.id_columns()]
     of = table.get("of")
     if not isinstance(of, list | tuple) or len(of) < 2 or not all(isinstance(name, str) for name in of):
@@ -232,18 +174,9 @@ def _cross(table: Mapping[str, Any], features: tuple[Feature, ...]) -> Cross:
             numeric = any(feature.name == name and feature.kind == "numeric" for feature in features)
             hint = "; a numeric feature is crossed by its bins" if numeric else nearest(name, columns)
             raise SchemaError(f"{where}: '{name}' is no categorical column{hint}")
-    if twice := _first_repeated(list(of)):
+    if twice := first_repeated(list(of)):
         raise SchemaError(f"{where}: '{twice}' is named twice")
-    return Cross(tuple(of), _integer(table.get("buckets", 10_000), 1, f"{where}: 'buckets'"))
-
-
-def _first_repeated(names: list[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    return Cross(tuple(of), integer(table.get("buckets", 10_000), 1, f"{where}: 'buckets'"))
 
 
 def _compact(feature: Feature) -> dict[str, Any]:
