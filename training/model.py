@@ -32,7 +32,7 @@ class EmbeddingTable(nn.Module):
         super().__init__()
         ids = [n for n, column in enumerate(layout.ids) if column.dim == dim]
         self.bags = [n for n, column in enumerate(layout.bags) if column.dim == dim]
-        id_starts, self.bag_starts, rows = _starts([layout.ids[n] for n in ids], [layout.bags[n] for n in self.bags])
+        id_starts, self.bag_starts, rows = starts_of([layout.ids[n] for n in ids], [layout.bags[n] for n in self.bags])
         self.width = dim * (len(ids) + len(self.bags))
         self.left_width = dim * sum(layout.ids[n].side != "item" for n in ids)
         self.left_bags = sum(layout.bags[n].side != "item" for n in self.bags)
@@ -75,7 +75,7 @@ class Wide(nn.Module):
         ids = [n for n, column in enumerate(layout.ids) if column.wide]
         numerics = [n for n, column in enumerate(layout.numerics) if column.wide]
         self.bags = [n for n, column in enumerate(layout.bags) if column.wide]
-        id_starts, self.bag_starts, rows = _starts([layout.ids[n] for n in ids], [layout.bags[n] for n in self.bags])
+        id_starts, self.bag_starts, rows = starts_of([layout.ids[n] for n in ids], [layout.bags[n] for n in self.bags])
         self.cross_starts = []
         for cross in layout.crosses:
             self.cross_starts.append(rows)
@@ -97,6 +97,19 @@ class Wide(nn.Module):
             values, offsets = cross(ids, bag_values, bag_offsets)
             logits = logits + self.weigh(values + self.cross_starts[n], offsets)
         return logits
+
+    def terms(
+        self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
+    ) -> list[Tensor]:
+        """The same sum in its parts: (B, wide numerics), (B, wide id columns), then (B, 1) for each bag and cross."""
+        parts = [numerics.index_select(1, self.numeric_columns) * self.numeric_weight.squeeze(1)]
+        parts.append(F.embedding(ids.index_select(1, self.columns) + self.starts, self.weight).squeeze(2))
+        for n, bag in enumerate(self.bags):
+            parts.append(self.weigh(bag_values[bag] + self.bag_starts[n], bag_offsets[bag]))
+        for n, cross in enumerate(self.crosses):
+            values, offsets = cross(ids, bag_values, bag_offsets)
+            parts.append(self.weigh(values + self.cross_starts[n], offsets))
+        return parts
 
     def weigh(self, rows: Tensor, offsets: Tensor) -> Tensor:
         """Sums (B, 1) of the weights of ragged rows of the table."""
@@ -126,6 +139,12 @@ class WideDeep(nn.Module):
 
     def logits(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Log-odds (B,): wide + deep."""
+        deep = self.deep(numerics, ids, bag_values, bag_offsets)
+        wide: Tensor = self.wide(numerics, ids, bag_values, bag_offsets)
+        return (wide + deep).squeeze(1)
+
+    def deep(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
+        """Deep logits (B, 1), the bias in them."""
         # User and context columns come first, item columns last: W·[u;i] can then be split into Wu·u + Wi·i.
         left, right = [numerics[:, : self.left_numerics]], [numerics[:, self.left_numerics :]]
         for table in self.tables:
@@ -133,8 +152,7 @@ class WideDeep(nn.Module):
             left.append(user)
             right.append(item)
         deep: Tensor = self.mlp(torch.cat(left + right, 1))
-        wide: Tensor = self.wide(numerics, ids, bag_values, bag_offsets)
-        return (wide + deep).squeeze(1)
+        return deep
 
     def start_at(self, rate: float) -> None:
         """Set the bias to the log-odds of the base rate, so that the first steps are not spent on finding it."""
@@ -143,7 +161,7 @@ class WideDeep(nn.Module):
         nn.init.constant_(head.bias, torch.logit(torch.tensor(rate, dtype=torch.float64)).item())
 
 
-def _starts(ids: list[IdColumn], bags: list[IdColumn]) -> tuple[list[int], list[int], int]:
+def starts_of(ids: list[IdColumn], bags: list[IdColumn]) -> tuple[list[int], list[int], int]:
     """First row of each id column and of each bag in a table that holds them all, and its number of rows."""
     starts = [0]
     for column in (*ids, *bags):
