@@ -69,9 +69,7 @@ async def _open(
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
     await control.accept()
-    return State(
-        settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict
-    )
+    return State(settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict)
 
 
 class _Predict:
