@@ -45,7 +45,7 @@ def test_a_percentile_is_a_measured_value():
         '{"model_version": "v1", "predictions": [-0.1]}',
         '{"model_version": "v1", "predictions": 0.5}',
         '{"model_version": null, "predictions": [0.5]}',
-        '[0.5]',
+        "[0.5]",
         "",
     ],
 )

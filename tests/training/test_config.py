@@ -42,7 +42,12 @@ def refused(changed: dict[str, Any]) -> str:
 def test_a_file_is_read_and_absent_keys_take_their_defaults(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(SHARED_EXAMPLE)
     read = read_config(tmp_path / "c.toml")
-    assert (read.data.format, read.split.kind, read.model.hidden, read.train.patience) == ("csv", "time", (256, 128, 64), 2)
+    assert (read.data.format, read.split.kind, read.model.hidden, read.train.patience) == (
+        "csv",
+        "time",
+        (256, 128, 64),
+        2,
+    )
 
 
 def test_a_byte_order_mark_before_the_config_is_no_fault(tmp_path: Path) -> None:
@@ -97,7 +102,9 @@ def test_a_value_that_cannot_be_is_refused(changed: dict[str, Any], says: str) -
 
 
 def test_bins_that_are_not_built_yet_are_refused_in_plain_words() -> None:
-    assert "not built yet" in refused(tables(features=[{**FEATURES[1], "bins": "quantile:16"}, *FEATURES[2:4]], crosses=[]))
+    assert "not built yet" in refused(
+        tables(features=[{**FEATURES[1], "bins": "quantile:16"}, *FEATURES[2:4]], crosses=[])
+    )
 
 
 def test_a_fault_of_the_file_names_the_file(tmp_path: Path) -> None:

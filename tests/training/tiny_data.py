@@ -89,4 +89,6 @@ def fit(made: Config, data: Path, artifacts: Path, version: str = "v1") -> Path:
 
 def visible(artifacts: Path) -> list[str]:
     """What a listing would show."""
-    return sorted(path.name for path in artifacts.glob("*") if not path.name.startswith(".")) if artifacts.exists() else []
+    return (
+        sorted(path.name for path in artifacts.glob("*") if not path.name.startswith(".")) if artifacts.exists() else []
+    )
