@@ -25,6 +25,8 @@ from locust.env import Environment
 from locust.exception import StopUser
 from tally import Tally, text
 
+SWITCH = "switch"
+
 
 class Run:
     """What the users of this run share: the tally, the bodies, the number of requests still to send."""
@@ -54,7 +56,8 @@ class Run:
     def report(self, gateways: int) -> dict[str, Any]:
         rate = self.options.rate
         seconds = max(time.monotonic() - self.started, 1e-9)
-        return self.tally.report(seconds=seconds, offered_per_second=rate * gateways if rate else None)
+        offered = rate * gateways if rate else None
+        return self.tally.report(seconds=seconds, offered_per_second=offered, beside={SWITCH})
 
 
 def _get(url: str) -> dict[str, Any]:
@@ -154,7 +157,7 @@ class Operator(FastHttpUser):
     def put(self, weights: dict[str, float]) -> None:
         body = {"weights": weights, "comment": "load test"}
         with self.client.put(
-            "/models/weights", name="switch", json=body, headers=self.headers, catch_response=True
+            "/models/weights", name=SWITCH, json=body, headers=self.headers, catch_response=True
         ) as response:
             if response.status_code != 200:
                 response.failure(f"status {response.status_code}")

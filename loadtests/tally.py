@@ -5,7 +5,7 @@ Latencies of failures stand apart: a refusal takes no time, and averaged in it w
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 
@@ -41,17 +41,25 @@ class Tally:
     def failed_percent(self) -> float:
         return 100 * self.failed / self.requests if self.requests else 0.0
 
-    def report(self, *, seconds: float, offered_per_second: float | None) -> dict[str, Any]:
-        """The whole result as JSON values; `offered_per_second` is None where users send once they are answered."""
+    def report(
+        self, *, seconds: float, offered_per_second: float | None, beside: Set[str] = frozenset()
+    ) -> dict[str, Any]:
+        """The whole result as JSON values; `offered_per_second` is None where users send once they are answered.
+
+        The rates leave out the requests named in `beside`, which are not part of what is offered.
+        """
         names = sorted(self.right_ms.keys() | self.failed_ms.keys())
+        right, failed = (
+            sum(len(ms) for name, ms in side.items() if name not in beside) for side in (self.right_ms, self.failed_ms)
+        )
         return {
             "requests": self.requests,
             "failed": self.failed,
             "failed_percent": round(self.failed_percent, 3),
             "seconds": round(seconds, 2),
             "offered_per_second": offered_per_second,
-            "achieved_per_second": round(self.requests / seconds, 1),
-            "right_per_second": round((self.requests - self.failed) / seconds, 1),
+            "achieved_per_second": round((right + failed) / seconds, 1),
+            "right_per_second": round(right / seconds, 1),
             "reasons": {f"{name}: {reason}": count for (name, reason), count in sorted(self.reasons.items())},
             "by_name": {name: self._of(name) for name in names},
         }

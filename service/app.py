@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api import openapi
+from service.api import health, models, openapi
 from service.api.parts import Parts
 from service.api.predict import Predict
 from service.config import Settings
@@ -50,8 +50,10 @@ def create_app(
         lifespan=lifespan,
         redoc_url=None,
     )
-    # A bare route: FastAPI's own would parse and validate what this endpoint does itself.
-    app.router.routes.append(Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))
+    # A bare route, and the first to be looked at: FastAPI's own would parse and validate what this one does itself.
+    app.router.routes.insert(0, Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))
+    app.include_router(health.router)
+    app.include_router(models.router)
     app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install(app)
     return app
@@ -67,9 +69,7 @@ async def _open(
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
     await control.accept()
-    return State(
-        settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict
-    )
+    return State(settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict)
 
 
 class _Predict:

@@ -55,6 +55,8 @@ class Control:
         self.document = Document()
         self.split = self.document.split()
         self.draining = False
+        # Siblings that start together are ready together: until then a client would meet one that answers 503.
+        self._together = settings.workers == 1 or seat is None or seat.replacement
         self._accepting = False
         self._since = time.time()
         self._asked: dict[str, int] = {}  # the revision whose wish each version's state answers
@@ -134,7 +136,12 @@ class Control:
 
     def unready(self) -> str | None:
         """Why this worker should get no requests; None where it should."""
-        return "draining" if self.draining else unready(self.document, self._registry, self._settings)
+        if self.draining:
+            return "draining"
+        reason = unready(self.document, self._registry, self._settings)
+        if reason is None and not self._together:
+            return "not every worker is ready yet"
+        return reason
 
     async def accept(self) -> None:
         """Return once this worker may take connections, having said so to the others.
@@ -176,6 +183,10 @@ class Control:
         if await self._call(self._store.revision) != self.document.revision:
             self.apply(await self._call(self._store.document))
         self._reconcile()
+        if not self._together and self.document.weights:
+            siblings = [worker for worker in await self.workers() if worker.replica == self._seat.replica]
+            ready = [worker for worker in siblings if all(_is_ready(worker, one) for one in self.document.needed)]
+            self._together = len(ready) >= self._settings.workers
         if time.monotonic() - self._told >= BEAT_SECONDS:
             self._told = time.monotonic()
             await self.change(self._tell_and_read)
@@ -255,3 +266,8 @@ class Control:
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _is_ready(worker: Worker, version: str) -> bool:
+    found = worker.states.get(version)
+    return found is not None and found.state == "ready"

@@ -1,21 +1,21 @@
 """From an exception to an answer: one table, by type. Bodies have FastAPI's `detail`, and never a value of the client.
 
-    Refusal                 what a request does wrong before any version is asked
-    ├── NotJson             400
-    ├── Unauthorised        401
-    ├── Forbidden           403
-    ├── UnknownVersion      404
-    ├── SlowBody            408
-    ├── VersionNotLoaded    409
-    ├── TooLarge            413   ── TooManyRows
-    ├── WrongType           415
-    └── NotReady            503
-    Unknown                 404   Conflict 409, of a change
-    LoadError, EncodeError  422   the latter with its faults listed
-    QueueFull               429
-    BatchFailed, ScoringFailed, NonFiniteScore, whatever is not expected        500
-    Draining, StateError    503
-    DeadlinePassed          504
+Refusal                 what a request does wrong before any version is asked
+├── NotJson             400
+├── Unauthorised        401
+├── Forbidden           403
+├── UnknownVersion      404
+├── SlowBody            408
+├── VersionNotLoaded    409
+├── TooLarge            413   ── TooManyRows
+├── WrongType           415
+└── NotReady            503
+Unknown                 404   Conflict 409, of a change
+LoadError, EncodeError  422   the latter with its faults listed
+QueueFull               429
+BatchFailed, ScoringFailed, NonFiniteScore, whatever is not expected        500
+Draining, StateError    503
+DeadlinePassed          504
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which names a request may use: those of the answering version where they belong, and what becomes of the rest.
 
-    known to this version, here              read by the encoder
-    known to another version alone           ignored and counted
-    known, but on another side               a fault that says where it belongs (counted where the service ignores)
-    known to no version                      a fault that names the nearest (counted where the service ignores)
+known to this version, here              read by the encoder
+known to another version alone           ignored and counted
+known, but on another side               a fault that says where it belongs (counted where the service ignores)
+known to no version                      a fault that names the nearest (counted where the service ignores)
 """
 
 from __future__ import annotations

@@ -68,7 +68,6 @@ class Scorer:
             raise EncodeError(faults)
         return prepared, ignored
 
-
     def _attempt(self, request: Request) -> tuple[Prepared, Ignored | None] | Exception:
         try:
             return self.prepare(request)

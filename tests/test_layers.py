@@ -39,7 +39,8 @@ RULES = (
     Rule("service", banned=("prometheus_client",), but=("service.metrics",)),
     Rule("service", banned=("service.api",), but=("service.api", "service.app")),
     Rule("service", banned=("service.app",), but=("service.__main__", "service.workers")),
-    Rule("service", banned=("sklearn", "tensorboard", "tqdm")),
+    Rule("service", banned=("sklearn",), but=("service.scoring.numeric",)),  # fits the scalers; serving needs none
+    Rule("service", banned=("tensorboard", "tqdm")),
 )
 
 

@@ -24,18 +24,18 @@ Once it listens, from another terminal:
   score rows
     curl -s {url}/predict -H 'Content-Type: application/json' -d '{rows}'
 
-  see both versions, then give each half of the traffic
+  see both versions, then give each of them half of the traffic
     curl -s {url}/models
     curl -s -X PUT {url}/models/weights -H 'Content-Type: application/json' -d '{weights}'
 
   read on: {url}/docs   measure: {url}/metrics   stop: Ctrl-C
 """
 RANKING = (
-    '{"unit_id": "u1", "user": {"age": 24, "gender": "M", "occupation": "technician"}, '
-    '"candidates": [50, 181, 258, 1680], "top_k": 3}'
+    '{"user": {"user_id": 1, "age": 24, "gender": "M", "occupation": "technician"}, '
+    '"context": {"timestamp": "1998-04-22T20:00:00Z"}, "candidates": [50, 181, 258, 1680], "top_k": 3}'
 )
 ROWS = (
-    '{"unit_id": "u1", "instances": [{"age": 24, "gender": "M", "occupation": "technician", '
+    '{"instances": [{"user_id": 1, "age": 24, "gender": "M", "occupation": "technician", '
     '"item_id": 50, "year": 1977, "genres": ["Action", "Sci-Fi"]}]}'
 )
 WEIGHTS = '{"weights": {"v1": 50, "v2": 50}}'

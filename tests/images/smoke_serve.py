@@ -1,6 +1,6 @@
 """Run inside the serving image: starts the service as the image would, asks it, stops it. Prints what it saw as JSON.
 
-    python smoke_serve.py COMMAND…      (the image's own entry and command)
+python smoke_serve.py COMMAND…      (the image's own entry and command)
 """
 
 import importlib.util

@@ -21,6 +21,14 @@ def test_op03_latencies_of_failures_stand_apart():
     assert of["failed"] == {"count": 23, "p50_ms": 0.1, "p99_ms": 0.1, "max_ms": 0.1}
 
 
+def test_the_achieved_rate_counts_what_was_offered_alone():
+    tally = Tally()
+    for name in ("ranking 100", "ranking 100", "switch"):
+        tally.add(name, 1.0, None)
+    report = tally.report(seconds=2, offered_per_second=1, beside={"switch"})
+    assert (report["requests"], report["achieved_per_second"], report["right_per_second"]) == (3, 1.0, 1.0)
+
+
 def test_a_percentile_is_a_measured_value():
     assert percentile([1, 2, 3, 4], 0.5) == 2
     assert percentile([1, 2, 3, 4], 0.99) == 4
@@ -37,7 +45,7 @@ def test_a_percentile_is_a_measured_value():
         '{"model_version": "v1", "predictions": [-0.1]}',
         '{"model_version": "v1", "predictions": 0.5}',
         '{"model_version": null, "predictions": [0.5]}',
-        '[0.5]',
+        "[0.5]",
         "",
     ],
 )
