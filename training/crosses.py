@@ -43,7 +43,7 @@ class CrossIds(nn.Module):
     def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Values (nnz,) in 0 .. buckets-1 and offsets (B + 1,)."""
         numbers, offsets = self.numbers(ids, bag_values, bag_offsets)
-        return self.ids_of(numbers), offsets
+        return table_rows(numbers, self.buckets, self.exact), offsets
 
     def numbers(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The combinations' numbers (nnz,) and offsets (B + 1,)."""
@@ -58,9 +58,10 @@ class CrossIds(nn.Module):
                 values = values + column.repeat_interleave(offsets.diff())
         return values, offsets
 
-    def ids_of(self, numbers: Tensor) -> Tensor:
-        """The table's rows of combinations."""
-        return numbers if self.exact else torch.remainder(mix64(numbers), self.buckets)
+
+def table_rows(numbers: Tensor, buckets: int, exact: bool) -> Tensor:
+    """The table's rows of combinations' numbers, see CrossIds."""
+    return numbers if exact else torch.remainder(mix64(numbers), buckets)
 
 
 def outer(a: Tensor, a_offsets: Tensor, b: Tensor, b_offsets: Tensor) -> tuple[Tensor, Tensor]:

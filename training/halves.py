@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from service.scoring.layout import CrossSpec, IdColumn, Layout
-from training.crosses import CrossIds, outer
+from training.crosses import CrossIds, outer, table_rows
 from training.model import EmbeddingTable, Wide, WideDeep, starts_of
 
 Half = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
@@ -41,9 +41,7 @@ class HalvedWideDeep(nn.Module):
         self.bias = first.bias
         self.rest = nn.Sequential(*list(model.mlp)[1:])
 
-    def forward(
-        self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
-    ) -> Tensor:
+    def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Probabilities (B,) of whole rows."""
         probabilities: Tensor = self.model(numerics, ids, bag_values, bag_offsets)
         return probabilities
@@ -75,7 +73,7 @@ class HalvedWideDeep(nn.Module):
     def explain(
         self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Wide contributions (B, T), in the order of `Layout.wide_terms`, and deep logits (B,); their sum is the logit."""
+        """Wide contributions (B, T), in the order of `Layout.wide_terms`, and deep logits (B,): together the logit."""
         terms = self.model.wide.terms(numerics, ids, bag_values, bag_offsets)
         deep = self.model.deep(numerics, ids, bag_values, bag_offsets)
         return torch.cat(terms, 1), deep.squeeze(1)
@@ -84,6 +82,7 @@ class HalvedWideDeep(nn.Module):
 class Side(nn.Module):
     """The half of a model that one side's columns make; column numbers are the side's own."""
 
+    weight: Tensor
     columns: Tensor
     starts: Tensor
     numeric_columns: Tensor
@@ -96,7 +95,9 @@ class Side(nn.Module):
         own = [column for column in layout.ids if (column.side == "item") == items]
         own_bags = [column for column in layout.bags if (column.side == "item") == items]
         own_numerics = [column for column in layout.numerics if (column.side == "item") == items]
-        tables = [SideTable(table, layout, own, own_bags) for table in model.tables]
+        tables = [
+            SideTable(table, layout, own, own_bags) for table in model.tables if isinstance(table, EmbeddingTable)
+        ]
         self.tables = nn.ModuleList(tables)
         first = model.mlp[0]
         assert isinstance(first, nn.Linear)  # as above
@@ -108,6 +109,7 @@ class Side(nn.Module):
         places |= {id(column): (True, n) for n, column in enumerate(own_bags)}
         whole, parts = [], []
         for cross, ids_of, start in zip(layout.crosses, model.wide.crosses, model.wide.cross_starts, strict=True):
+            assert isinstance(ids_of, CrossIds)  # what a wide part's crosses are made of
             members = [(*places[id(c)], stride) for c, stride in _members(cross, layout, ids_of) if id(c) in places]
             if len(members) == len(cross.members):
                 whole.append(SideCross(members, model.wide, ids_of, start))
@@ -214,14 +216,14 @@ class CrossPart(nn.Module):
 class SideCross(nn.Module):
     """A cross whose members all stand on one side: its wide sum (rows, 1)."""
 
-    def __init__(self, members: Sequence[tuple[bool, int, int]], wide: Wide, ids_of: CrossIds, start: int) -> None:
+    def __init__(self, members: Sequence[tuple[bool, int, int]], wide: Wide, cross: CrossIds, start: int) -> None:
         super().__init__()
         self.part = CrossPart(members)
-        self.ids_of, self.start, self.weight = ids_of, start, wide.weight
+        self.buckets, self.exact, self.start, self.weight = cross.buckets, cross.exact, start, wide.weight
 
     def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         numbers, offsets = self.part(ids, bag_values, bag_offsets)
-        return sum_of(self.weight, self.ids_of.ids_of(numbers) + self.start, offsets)
+        return sum_of(self.weight, table_rows(numbers, self.buckets, self.exact) + self.start, offsets)
 
 
 class PairCross(nn.Module):
@@ -229,11 +231,18 @@ class PairCross(nn.Module):
 
     def __init__(self, wide: Wide, n: int) -> None:
         super().__init__()
-        self.ids_of, self.start, self.weight = wide.crosses[n], wide.cross_starts[n], wide.weight
+        cross = wide.crosses[n]
+        assert isinstance(cross, CrossIds)  # as in Side
+        self.buckets, self.exact, self.start, self.weight = (
+            cross.buckets,
+            cross.exact,
+            wide.cross_starts[n],
+            wide.weight,
+        )
 
     def forward(self, left: Tensor, left_offsets: Tensor, right: Tensor, right_offsets: Tensor) -> Tensor:
         numbers, offsets = outer(left, left_offsets, right, right_offsets)
-        return sum_of(self.weight, self.ids_of.ids_of(numbers) + self.start, offsets)
+        return sum_of(self.weight, table_rows(numbers, self.buckets, self.exact) + self.start, offsets)
 
 
 def sum_of(weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:

@@ -98,9 +98,7 @@ class Wide(nn.Module):
             logits = logits + self.weigh(values + self.cross_starts[n], offsets)
         return logits
 
-    def terms(
-        self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
-    ) -> list[Tensor]:
+    def terms(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> list[Tensor]:
         """The same sum in its parts: (B, wide numerics), (B, wide id columns), then (B, 1) for each bag and cross."""
         parts = [numerics.index_select(1, self.numeric_columns) * self.numeric_weight.squeeze(1)]
         parts.append(F.embedding(ids.index_select(1, self.columns) + self.starts, self.weight).squeeze(2))
