@@ -6,42 +6,62 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+MASK64 = (1 << 64) - 1
+
+
+def strides(sizes: Sequence[int]) -> list[int]:
+    """What each member's id is multiplied by, so that the sum over the members is the combination's number.
+
+    Mixed radix where the product of the sizes fits into 63 bits: no two combinations share a number. Beyond that odd
+    64-bit constants, whose wrapping sums meet by chance alone. A sum either way: the part of one side of the model
+    can be made before the other side is known.
+    """
+    if math.prod(sizes) < 1 << 63:
+        return [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    return [_signed(_mix((n + 1) * 0x9E3779B97F4A7C15) | 1) for n in range(len(sizes))]
+
 
 class CrossIds(nn.Module):
     """Ids of one cross, ragged: every combination of the members' values in a row.
 
-    A combination is one number in mixed radix (the members' sizes). Where all of them fit into the table that number
-    is the id, and two combinations never meet; else it goes through a bijective 64-bit mix before the modulo, so that
-    what collides is chance and not a pattern of the ids. Numbers beyond 64 bits wrap.
+    Where all combinations fit into the table a combination's number is its id, and two never meet; else it goes
+    through a bijective 64-bit mix before the modulo, so that what collides is chance and not a pattern of the ids.
     """
 
     is_bag: list[bool]
     index: list[int]
-    sizes: list[int]
+    strides: list[int]
 
     def __init__(self, members: Sequence[tuple[bool, int]], sizes: Sequence[int], buckets: int) -> None:
         super().__init__()
         self.is_bag = [is_bag for is_bag, _ in members]
         self.index = [index for _, index in members]
-        self.sizes = list(sizes)
+        self.strides = strides(sizes)
         self.buckets = buckets
         self.exact = math.prod(sizes) <= buckets
 
     def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Values (nnz,) in 0 .. buckets-1 and offsets (B + 1,)."""
+        numbers, offsets = self.numbers(ids, bag_values, bag_offsets)
+        return table_rows(numbers, self.buckets, self.exact), offsets
+
+    def numbers(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The combinations' numbers (nnz,) and offsets (B + 1,)."""
         values = torch.zeros(ids.size(0), dtype=torch.int64, device=ids.device)
         offsets = torch.arange(ids.size(0) + 1, device=ids.device)
         for n, is_bag in enumerate(self.is_bag):
             if is_bag:
-                values, offsets = outer(
-                    values * self.sizes[n], offsets, bag_values[self.index[n]], bag_offsets[self.index[n]]
-                )
+                bag = bag_values[self.index[n]] * self.strides[n]
+                values, offsets = outer(values, offsets, bag, bag_offsets[self.index[n]])
             else:
-                column = ids[:, self.index[n]]
-                values = values * self.sizes[n] + column.repeat_interleave(offsets.diff())
-        if not self.exact:
-            values = torch.remainder(mix64(values), self.buckets)
+                column = ids[:, self.index[n]] * self.strides[n]
+                values = values + column.repeat_interleave(offsets.diff())
         return values, offsets
+
+
+def table_rows(numbers: Tensor, buckets: int, exact: bool) -> Tensor:
+    """The table's rows of combinations' numbers, see CrossIds."""
+    return numbers if exact else torch.remainder(mix64(numbers), buckets)
 
 
 def outer(a: Tensor, a_offsets: Tensor, b: Tensor, b_offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,3 +83,14 @@ def mix64(x: Tensor) -> Tensor:
     x = x ^ ((x >> 27) & 0x1FFFFFFFFF)
     x = x * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def _mix(x: int) -> int:
+    x &= MASK64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK64
+    return x ^ x >> 31
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >> 63 else x
