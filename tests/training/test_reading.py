@@ -112,7 +112,7 @@ def test_a_file_that_is_no_parquet_is_a_named_error(tmp_path: Path) -> None:
 
 def test_a_missing_column_names_the_nearest_one(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "clickd,b\n1,2\n")
-    with pytest.raises(DataFault, match="column 'clicked' is missing .*'clickd'"):
+    with pytest.raises(DataFault, match=r"column 'clicked' is missing .*'clickd'"):
         read_rows([path], "csv", ["clicked"])
 
 
@@ -130,7 +130,7 @@ def test_a_folder_is_read_by_name_without_the_item_table_and_other_files(tmp_pat
 
 def test_files_that_disagree_about_their_columns_are_refused(tmp_path: Path) -> None:
     files = [csv_file(tmp_path, "a,b\n1,2\n", "one.csv"), csv_file(tmp_path, "a\n1\n", "two.csv")]
-    with pytest.raises(DataFault, match="two.csv: column 'b' is missing"):
+    with pytest.raises(DataFault, match=r"two\.csv: column 'b' is missing"):
         read_rows(files, "csv", None)
 
 

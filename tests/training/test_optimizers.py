@@ -1,0 +1,89 @@
+"""FTRL against Algorithm 1 written out by hand; row optimizers against torch's own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from training.optimizers import Ftrl, RowAdagrad, RowAdam
+
+GRADIENTS = [0.5, -1.0, 0.25, 2.0, -0.125]
+
+
+def ftrl_by_hand(gradients: list[float], *, alpha: float, beta: float, l1: float, l2: float) -> float:
+    """McMahan et al. 2013, Algorithm 1, one coordinate."""
+    z = n = w = 0.0
+    for g in gradients:
+        sigma = (math.sqrt(n + g * g) - math.sqrt(n)) / alpha
+        z += g - sigma * w
+        n += g * g
+        w = 0.0 if abs(z) <= l1 else -(z - math.copysign(l1, z)) / ((beta + math.sqrt(n)) / alpha + l2)
+    return w
+
+
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.1, 1.0), (1.6, 0.5)])
+def test_ftrl_is_algorithm_1(l1: float, l2: float) -> None:
+    weight = nn.Parameter(torch.zeros(1, 1, dtype=torch.float64))
+    optimizer = Ftrl([weight], lr=0.3, l1=l1, l2=l2)
+    for gradient in GRADIENTS:
+        weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
+        optimizer.step()
+    wanted = ftrl_by_hand(GRADIENTS, alpha=0.3, beta=1.0, l1=l1, l2=l2)
+    assert float(weight.detach()) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_ftrl_pins_what_carries_no_evidence_to_exact_zero() -> None:
+    weight = nn.Parameter(torch.zeros(2, 1))
+    optimizer = Ftrl([weight], lr=0.3, l1=1.0, l2=0.0)
+    for sign in (1.0, -1.0) * 10:
+        weight.grad = torch.tensor([[0.4 * sign], [0.4]])
+        optimizer.step()
+    assert float(weight.detach()[0]) == 0.0
+    assert float(weight.detach()[1]) < 0
+
+
+def embedding_gradient(table: nn.Parameter, rows: list[int]) -> None:
+    F.embedding(torch.tensor(rows), table, sparse=True).pow(2).sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("kind", ["ftrl", "adagrad", "adam"])
+def test_rows_that_a_batch_lacks_keep_weights_and_state(kind: str) -> None:
+    table = nn.Parameter(torch.ones(5, 3))
+    made = {"ftrl": Ftrl([table], lr=0.1, l1=0.0, l2=0.0), "adagrad": RowAdagrad([table], lr=0.1)}
+    optimizer = made.get(kind) or RowAdam([table], lr=0.1)
+    embedding_gradient(table, [1, 3, 3])
+    optimizer.step()
+    assert (table[[0, 2, 4]] == 1).all()
+    assert (table[[1, 3]] != 1).all()
+    for name in optimizer.slots:
+        assert (optimizer.state[table][name][[0, 2, 4]] == 0).all()
+
+
+@pytest.mark.parametrize(("own", "theirs"), [(RowAdagrad, torch.optim.Adagrad), (RowAdam, torch.optim.Adam)])
+def test_dense_gradients_step_as_torchs_own_optimizer(own: type, theirs: type) -> None:
+    torch.manual_seed(0)
+    start = torch.randn(4, 3)
+    one, other = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    mine, torchs = own([one], lr=0.05), theirs([other], lr=0.05)
+    for _ in range(6):
+        gradient = torch.randn(4, 3)
+        one.grad, other.grad = gradient.clone(), gradient.clone()
+        mine.step()
+        torchs.step()
+    assert torch.allclose(one, other, atol=1e-7)
+
+
+def test_sparse_adagrad_steps_as_the_dense_one_on_touched_rows() -> None:
+    table, dense = nn.Parameter(torch.ones(5, 2)), nn.Parameter(torch.ones(5, 2))
+    sparse, whole = RowAdagrad([table], lr=0.1), RowAdagrad([dense], lr=0.1)
+    for rows in ([0, 1, 1], [1, 4], [0, 0, 0]):
+        table.grad = dense.grad = None
+        embedding_gradient(table, rows)
+        F.embedding(torch.tensor(rows), dense).pow(2).sum().backward()  # type: ignore[no-untyped-call]
+        sparse.step()
+        whole.step()
+    assert torch.allclose(table, dense, atol=1e-7)
