@@ -18,6 +18,7 @@ from service.scoring.publish import Draft, publish
 from training.config import Config
 from training.data import Dataset
 from training.exam import make_exam
+from training.halves import HalvedWideDeep
 from training.model import WideDeep
 from training.split import Cuts
 
@@ -38,7 +39,7 @@ def publish_version(
     exam = make_exam(encoder.schema, data.table, parts["valid"], catalog, config.train.seed)
     draft = Draft(
         version=version,
-        save_module=lambda path: save_module(model, path),
+        save_module=lambda path: save_module(model, encoder.layout, path),
         encoder=encoder,
         catalog=catalog,
         requests=exam.requests,
@@ -48,14 +49,15 @@ def publish_version(
     return publish(artifacts, draft)
 
 
-def save_module(model: WideDeep, path: Path) -> None:
-    """Script the model and save it, unfrozen: a load checks its parameters and freezes it then."""
+def save_module(model: WideDeep, layout: Layout, path: Path) -> None:
+    """Script the model with its halves and save it, unfrozen: a load checks its parameters and freezes it then."""
     if model.training:
         raise ValueError("a model in training mode would score at random; call eval() first")
+    module = HalvedWideDeep(model, layout).eval()
     with warnings.catch_warnings():
         # TorchScript is deprecated in torch; this is the one place that writes it, and the manifest names the engine.
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-        torch.jit.save(torch.jit.script(model), path)
+        torch.jit.save(torch.jit.script(module), path)
 
 
 def eager_scores(model: WideDeep, rows: Encoded) -> list[float]:

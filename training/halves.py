@@ -23,6 +23,7 @@ from service.scoring.layout import CrossSpec, IdColumn, Layout
 from training.crosses import CrossIds, outer, table_rows
 from training.model import EmbeddingTable, Wide, WideDeep, starts_of
 
+exported = torch.jit.export  # scripted though `forward` does not call it
 Half = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
 
 
@@ -46,19 +47,19 @@ class HalvedWideDeep(nn.Module):
         probabilities: Tensor = self.model(numerics, ids, bag_values, bag_offsets)
         return probabilities
 
-    @torch.jit.export
+    @exported
     def user(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
         """Halves of U rows of user and context columns; the first layer's bias is in them."""
         first, wide, values, offsets = self.left(numerics, ids, bag_values, bag_offsets)
         return first + self.bias, wide, values, offsets
 
-    @torch.jit.export
+    @exported
     def items(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
         """Halves of K rows of item columns."""
         half: Half = self.right(numerics, ids, bag_values, bag_offsets)
         return half
 
-    @torch.jit.export
+    @exported
     def join(self, user: Half, items: Half, users: Tensor) -> Tensor:
         """Probabilities (P,) of pairs: pair p is of items' row p and of user row `users[p]`."""
         first, wide, values, offsets = user
@@ -69,7 +70,7 @@ class HalvedWideDeep(nn.Module):
             logits = logits + pair(left, left_offsets, items[2][n], items[3][n])
         return torch.sigmoid(logits).squeeze(1)
 
-    @torch.jit.export
+    @exported
     def explain(
         self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
     ) -> tuple[Tensor, Tensor]:

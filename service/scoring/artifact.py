@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,8 @@ def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None
     catalog = Catalog.load(path / CATALOG, encoder) if encoder.schema.item else None
     engine = Engine.load(path / MODULE, device)
     _check_shapes(engine, encoder)
+    if catalog is not None and engine.has_halves:
+        catalog = replace(catalog, half=engine.items(catalog.encoded))
     predictor = Predictor(str(manifest["version"]), encoder, engine, catalog)
     examine(predictor, read_json(path / EXAM))
     return Artifact(path, manifest, predictor)

@@ -1,4 +1,4 @@
-"""The catalog: item features by item id, encoded once at load."""
+"""The catalog: item features by item id, encoded once at load, and the items' halves made ready."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from service.scoring.columns import text_column
 from service.scoring.encoded import Encoded
 from service.scoring.features import FeatureEncoder
 from service.scoring.files import ArtifactError
+from service.scoring.half import Half
 from service.scoring.values import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """I items: `index` finds an item's row in `encoded`, which holds the item side's columns alone."""
+    """I items: `index` finds an item's row in `encoded`, which holds the item side's columns alone.
+
+    `half` is the items' half of the model, made once; None where the engine makes none, or too large to keep.
+    """
 
     index: dict[str, int]
     encoded: Encoded
+    half: Half | None = None
 
     @classmethod
     def encode(cls, table: pa.Table, encoder: FeatureEncoder) -> Catalog:

@@ -76,6 +76,11 @@ class FeatureEncoder:
             raise EncodeError([Fault((row, name), fault.msg, fault.type) for row, name, fault in found])
         return encoded
 
+    @property
+    def multiplies_bags(self) -> bool:
+        """Whether a cross has more than one bag: only then can a row expand to many pairs."""
+        return any(sum(is_bag for is_bag, _ in cross.members) > 1 for cross in self.layout.crosses)
+
     def check_pairs(self, encoded: Encoded) -> None:
         """Refuse a row of all sides whose crosses would expand to too many pairs; raises EncodeError."""
         for row in self._pair_faults(encoded, SIDES):

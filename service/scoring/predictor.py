@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from service.scoring.candidates import Items, find_items, joined_items
 from service.scoring.catalog import Catalog
-from service.scoring.encoded import Encoded, Floats, Ints
+from service.scoring.encoded import Encoded, Floats, add_counts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
+from service.scoring.half import Half
 from service.scoring.schema import FeatureSchema
-from service.scoring.values import EncodeError, Fault, ValueFault, category_text
+from service.scoring.values import EncodeError, Fault
 
 Values = Mapping[str, object]
 
@@ -36,16 +37,18 @@ class RankRequest:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An encoded request; `unknown_items` is None in row form, the counts are of values that the request sent."""
+    """An encoded request: `whole` rows, or one row of the user's columns and the candidates' `items`.
 
-    encoded: Encoded
-    unknown_items: int | None
-    unknown: dict[str, int]
-    missing: dict[str, int]
+    `unknown_items` is None in row form; the counts are of values that the request sent.
+    """
 
-    @property
-    def rows(self) -> int:
-        return self.encoded.rows
+    rows: int
+    whole: Encoded | None = None
+    user: Encoded | None = None
+    items: Items | None = None
+    unknown_items: int | None = None
+    unknown: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
 
 
 class Predictor:
@@ -69,23 +72,75 @@ class Predictor:
         """Encode one request; raises EncodeError whose faults are placed as in the body."""
         if isinstance(request, RowRequest):
             encoded = self._rows(request.instances)
-            return Prepared(encoded, None, encoded.unknown, encoded.missing)
+            return Prepared(encoded.rows, encoded, unknown=encoded.unknown, missing=encoded.missing)
+        assert self.catalog is not None  # the caller asked for the ranking form of a version that has an item key
         try:
             user = self._user(request)
         except EncodeError as error:
-            raise EncodeError([*error.faults, *self._item_faults(request.candidates)]) from None
-        items, unknown_items = self._items(request.candidates)
-        joined = Encoded.join(user, items)
-        try:
-            self.encoder.check_pairs(joined)
-        except EncodeError as error:
-            raise _placed(error, lambda row, _: ("candidates", row)) from None
-        return Prepared(joined, unknown_items, joined.unknown, joined.missing)
+            raise EncodeError([*error.faults, *self._item_faults(request.candidates, self.catalog)]) from None
+        items = find_items(request.candidates, self.catalog, self.encoder)
+        if self.encoder.multiplies_bags:
+            self._check_pairs(user, items, self.catalog)
+        fresh = (user,) if items.fresh is None else (user, items.fresh)
+        unknown, missing = add_counts(one.unknown for one in fresh), add_counts(one.missing for one in fresh)
+        return Prepared(len(items.rows), None, user, items, items.unknown_items, unknown, missing)
 
     def score(self, prepared: Sequence[Prepared]) -> list[Floats]:
-        """Probabilities of each request, in its order, from one forward over all; a non-finite score stays visible."""
-        scores = self.engine.forward(Encoded.concat([one.encoded for one in prepared]))
-        return np.split(scores, np.cumsum([one.rows for one in prepared])[:-1])
+        """Probabilities of each request, in its order; a non-finite score stays visible.
+
+        Whole rows of all requests share one forward, the pairs of all ranking requests one join.
+        """
+        halved = self.engine.has_halves
+        whole = [(n, self._whole(one)) for n, one in enumerate(prepared) if one.whole is not None or not halved]
+        ranked = [(n, one.user, one.items) for n, one in enumerate(prepared) if one.user and one.items and halved]
+        answers: dict[int, Floats] = {}
+        if whole:
+            scores = self.engine.forward(Encoded.concat([encoded for _, encoded in whole]))
+            ends = np.cumsum([encoded.rows for _, encoded in whole])[:-1]
+            answers |= zip((n for n, _ in whole), np.split(scores, ends), strict=True)
+        if ranked:
+            scores = self._join([user for _, user, _ in ranked], [items for _, _, items in ranked])
+            ends = np.cumsum([len(items.rows) for _, _, items in ranked])[:-1]
+            answers |= zip((n for n, _, _ in ranked), np.split(scores, ends), strict=True)
+        return [answers[n] for n in range(len(prepared))]
+
+    def _join(self, users: Sequence[Encoded], items: Sequence[Items]) -> Floats:
+        """Scores of every candidate of each request, one after the other."""
+        assert self.catalog is not None  # there are items
+        user = self.engine.user(Encoded.concat(users))
+        index = np.repeat(np.arange(len(users)), [len(one.rows) for one in items])
+        return self.engine.join(user, self._item_half(joined_items(items), self.catalog), index)
+
+    def _item_half(self, items: Items, catalog: Catalog) -> Half:
+        """The candidates' halves: those of the catalog are ready, those of fresh rows are made here."""
+        if catalog.half is None:
+            return self.engine.items(items.encoded(catalog))
+        if items.fresh is None:
+            return self.engine.take(catalog.half, items.rows)
+        known = items.rows[items.rows >= 0]
+        pool = Half.concat([self.engine.take(catalog.half, known), self.engine.items(items.fresh)])
+        return self.engine.take(pool, items.order(len(known)))
+
+    def _whole(self, one: Prepared) -> Encoded:
+        if one.whole is not None:
+            return one.whole
+        assert self.catalog is not None  # a ranking request
+        assert one.user is not None  # as above
+        assert one.items is not None  # as above
+        return Encoded.join(one.user, one.items.encoded(self.catalog))
+
+    def _check_pairs(self, user: Encoded, items: Items, catalog: Catalog) -> None:
+        try:
+            self.encoder.check_pairs(Encoded.join(user, items.encoded(catalog)))
+        except EncodeError as error:
+            raise _placed(error, lambda row, _: ("candidates", row)) from None
+
+    def _item_faults(self, candidates: Sequence[object], catalog: Catalog) -> list[Fault]:
+        try:
+            find_items(candidates, catalog, self.encoder)
+        except EncodeError as error:
+            return error.faults
+        return []
 
     def _rows(self, instances: Sequence[Values]) -> Encoded:
         try:
@@ -101,116 +156,6 @@ class Predictor:
             return self.encoder.encode_rows([row], sides=("user", "context"))
         except EncodeError as error:
             raise _placed(error, lambda _, name: (sides[name], name)) from None
-
-    def _items(self, candidates: Sequence[object]) -> tuple[Encoded, int]:
-        """The item side's columns of each candidate, and how many of them the catalog lacks."""
-        assert self.catalog is not None  # the caller asked for the ranking form of a version that has an item key
-        sought = _Candidates(self.catalog, self.schema)
-        for position, candidate in enumerate(candidates):
-            sought.add(position, candidate)
-        if not sought.fresh and not sought.faults:
-            return self.catalog.encoded.take(np.array(sought.rows, np.int64)), 0
-        try:
-            fresh = self.encoder.encode_rows(sought.fresh, sides=("item",))
-        except EncodeError as error:
-            placed = _placed(error, lambda row, name: ("candidates", sought.places[row], name))
-            raise EncodeError([*sought.faults, *placed.faults]) from None
-        if sought.faults:
-            raise EncodeError(sought.faults)
-        return self._merged(sought, fresh), sought.unknown
-
-    def _item_faults(self, candidates: Sequence[object]) -> list[Fault]:
-        try:
-            self._items(candidates)
-        except EncodeError as error:
-            return error.faults
-        return []
-
-    def _merged(self, sought: _Candidates, fresh: Encoded) -> Encoded:
-        """Catalog rows and fresh rows, column by column: an override replaces its own columns alone."""
-        assert self.catalog is not None  # as in _items
-        known = [row for row in sought.rows if row >= 0]
-        pool = Encoded.concat([self.catalog.encoded.take(np.array(known, np.int64)), fresh])
-        base = np.empty(len(sought.rows), np.int64)
-        new = np.full(len(sought.rows), -1, np.int64)
-        new[sought.places] = np.arange(len(sought.fresh)) + len(known)
-        is_known = np.array(sought.rows) >= 0
-        base[is_known] = np.arange(len(known))
-        base[~is_known] = new[~is_known]
-        overridden = {name: base.copy() for name in sought.overrides}
-        for name, places in sought.overrides.items():
-            overridden[name][places] = new[places]
-        # An override encodes whole rows; what it did not name was neither sent nor missing.
-        overriding = int(is_known[sought.places].sum())
-        missing = {
-            name: count - overriding + len(sought.overrides.get(name, ())) for name, count in fresh.missing.items()
-        }
-        merged = self._by_column(pool, base, overridden)
-        return dataclasses.replace(merged, unknown=fresh.unknown, missing=missing)
-
-    def _by_column(self, pool: Encoded, base: Ints, overridden: Mapping[str, Ints]) -> Encoded:
-        layout = self.encoder.layout
-        numerics = [column.name for column in layout.numerics if column.side == "item"]
-        ids = [column.feature for column in layout.ids if column.side == "item"]
-        bags = [column.feature for column in layout.bags if column.side == "item"]
-        merged = pool.take(base)
-        for n, name in enumerate(numerics):
-            if name in overridden:
-                merged.numerics[:, n] = pool.numerics[overridden[name], n]
-        for n, name in enumerate(ids):
-            if name in overridden:
-                merged.ids[:, n] = pool.ids[overridden[name], n]
-        chosen = tuple(
-            pool.bags[n].take(overridden[name]) if name in overridden else merged.bags[n] for n, name in enumerate(bags)
-        )
-        return Encoded(merged.numerics, merged.ids, chosen)
-
-
-class _Candidates:
-    """Sorts candidates into catalog rows and rows that must be encoded afresh."""
-
-    def __init__(self, catalog: Catalog, schema: FeatureSchema) -> None:
-        assert schema.item is not None  # a catalog has an item key
-        self._catalog, self._key = catalog, schema.item
-        self._names = {feature.name for feature in schema.of_side("item")}
-        self.rows: list[int] = []  # the catalog row of each candidate, -1 where the catalog lacks it
-        self.fresh: list[dict[str, object]] = []
-        self.places: list[int] = []  # the candidate that each fresh row belongs to
-        self.overrides: dict[str, list[int]] = {}  # feature name to the known candidates that override it
-        self.unknown = 0
-        self.faults: list[Fault] = []
-
-    def add(self, position: int, candidate: object) -> None:
-        given: Mapping[str, object] = {}
-        key: object = candidate
-        loc: tuple[str | int, ...] = ("candidates", position)
-        if isinstance(candidate, dict):
-            given, key = candidate, candidate.get(self._key)
-            loc = ("candidates", position, self._key)
-        try:
-            text = category_text(key)
-        except ValueFault:
-            text = None
-            key = None
-        if key is None:
-            msg = f"a candidate is an item id (a string or an integer) or an object with '{self._key}'"
-            self.faults.append(Fault(loc, msg, "item_key"))
-            self.rows.append(-1)
-            return
-        row = -1 if text is None else self._catalog.index.get(text, -1)
-        self.rows.append(row)
-        values = {name: value for name, value in given.items() if name in self._names and name != self._key}
-        if row < 0:
-            self.unknown += 1
-            self._encode(position, {**values, self._key: key})
-        elif values:
-            self._encode(position, values)
-            for name in values:
-                self.overrides.setdefault(name, []).append(position)
-
-    def _encode(self, position: int, row: dict[str, object]) -> None:
-        self.fresh.append(row)
-        self.places.append(position)
 
 
 def _placed(error: EncodeError, place: Callable[[int, str], tuple[str | int, ...]]) -> EncodeError:
