@@ -12,8 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.scoring.engine import Engine
 from service.scoring.encoded import Encoded
+from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.schema import FeatureSchema
 from training.export import save_module
