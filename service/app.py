@@ -49,6 +49,7 @@ def create_app(
         version=installed("twinrank"),
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,
     )
     # A bare route, and the first to be looked at: FastAPI's own would parse and validate what this one does itself.
     app.router.routes.insert(0, Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))

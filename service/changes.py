@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from service.state import Document, Transaction, Worker
 from service.state.workers import overall
@@ -161,8 +160,10 @@ def _replace(change: Transaction, old: Document, new: Document, terms: Terms, un
     return Changed(old, new, moved, warnings)
 
 
-def _with_weight(weights: Mapping[str, float]) -> dict[str, Any]:
-    return {version: weight for version, weight in sorted(weights.items()) if weight > 0}
+def _with_weight(weights: Mapping[str, float]) -> dict[str, float]:
+    """Those with weight, in one order; whole numbers as such, so that 90 is shown as it was given."""
+    some = {version: weight for version, weight in sorted(weights.items()) if weight > 0}
+    return {v: int(w) if float(w).is_integer() and w < 2**53 else w for v, w in some.items()}
 
 
 def _check_epoch(document: Document, terms: Terms) -> None:

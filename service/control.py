@@ -6,10 +6,9 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -18,9 +17,11 @@ from service import logs
 from service.changes import Conflict
 from service.config import Settings
 from service.readiness import unready
+from service.reconcile import Reconciler
 from service.registry import LoadError, Registry
 from service.start import fill
-from service.state import Document, StateError, StateStore, Transaction, VersionState, Worker
+from service.state import Document, StateError, StateStore, Transaction, Worker
+from service.state.workers import is_ready
 
 T = TypeVar("T")
 
@@ -59,11 +60,10 @@ class Control:
         self._together = settings.workers == 1 or seat is None or seat.replacement
         self._accepting = False
         self._since = time.time()
-        self._asked: dict[str, int] = {}  # the revision whose wish each version's state answers
-        self._held: Counter[str] = Counter()  # versions that a request is loading: not to be unloaded meanwhile
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._reconciler = Reconciler(registry, self._nudge)
         self._background: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._telling = asyncio.Lock()
         self._told = 0.0
         self._lost = False
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="state")
@@ -71,17 +71,18 @@ class Control:
 
     async def __aenter__(self) -> Control:
         await self._call(lambda: fill(self._store, self._settings))
-        self.apply(await self.change(self._tell_and_read))
+        self.apply(await self._tell())
         self._follower = asyncio.create_task(self._follow())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [task for task in (self._follower, *self._tasks.values(), *self._background) if task is not None]
+        tasks = [task for task in (self._follower, *self._background) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._reconciler.close()
         with suppress(StateError):
             await self._call(lambda: self._store.forget(self._seat.replica, self._seat.worker))
         self._threads.shutdown(wait=False)
@@ -117,19 +118,12 @@ class Control:
         self.document, self.split = document, document.split()
         self._nudge()
 
-    @contextmanager
-    def holding(self, version: str) -> Iterator[None]:
+    def holding(self, version: str) -> AbstractContextManager[None]:
         """Inside, a version may be loaded here that the document does not want yet."""
-        self._held[version] += 1
-        try:
-            yield
-        finally:
-            self._held[version] -= 1
-            self._asked[version] = self.document.loaded.get(version, self.document.revision)
-            self._nudge()
+        return self._reconciler.holding(version, lambda: self.document)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what nobody waits for; how it ends is logged."""
+        """Run what nobody waits for; a failure is logged."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._ended)
@@ -151,17 +145,15 @@ class Control:
         """
         begun = time.monotonic()
         while self._seat.replacement and self.unready() is not None:
-            failed = [name for name, (state, _) in self._registry.states().items() if state == "failed"]
+            failed = any(state == "failed" for state, _ in self._registry.states().values())
             if failed and not await self._has_sibling():
                 break
             if time.monotonic() - begun > RETRY_SECONDS:
                 begun = time.monotonic()
-                for version in failed:
-                    self._registry.forget(version)
+                self._reconciler.retry()
             await asyncio.sleep(POLL_SECONDS)
         self._accepting = True
-        # In one transaction: a later change finds this worker among those it waits for.
-        self.apply(await self.change(self._tell_and_read))
+        self.apply(await self._tell())
 
     async def _follow(self) -> None:
         while True:
@@ -182,50 +174,46 @@ class Control:
     async def _look(self) -> None:
         if await self._call(self._store.revision) != self.document.revision:
             self.apply(await self._call(self._store.document))
-        self._reconcile()
+        self._reconciler.look(self.document)
         if not self._together and self.document.weights:
-            siblings = [worker for worker in await self.workers() if worker.replica == self._seat.replica]
-            ready = [worker for worker in siblings if all(_is_ready(worker, one) for one in self.document.needed)]
-            self._together = len(ready) >= self._settings.workers
+            self._together = await self._all_ready()
         if time.monotonic() - self._told >= BEAT_SECONDS:
-            self._told = time.monotonic()
-            await self.change(self._tell_and_read)
+            await self._tell()
             self._metrics.sample()
             await self._registry.refresh_known()
 
-    def _reconcile(self) -> None:
-        """Start what brings the registry to the document's set of versions."""
-        states = self._registry.states()
-        for version, asked in self.document.loaded.items():
-            state = states.get(version, ("available",))[0]
-            if state == "ready":
-                self._asked[version] = asked
-            elif state == "available" or (state == "failed" and self._asked.get(version, 0) < asked):
-                self._begin(version, self._load(version, asked))
-        for version, (state, _) in states.items():
-            if version in self.document.loaded or self._held[version]:
-                continue
-            if state == "ready":
-                self._begin(version, self._registry.unload(version))
-            elif state == "failed" and self._asked.get(version, 0) < self.document.revision:
-                self._registry.forget(version)
+    async def _tell(self) -> Document:
+        """Record how far this worker is, and give the document of that very moment.
 
-    def _begin(self, version: str, work: Coroutine[Any, Any, None]) -> None:
-        if version in self._tasks:
-            work.close()
-            return
-        task = self._tasks[version] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._end(version))
+        In one transaction: a change either is in that document or finds this worker among those it waits for.
+        """
+        async with self._telling:
+            self._told = time.monotonic()
+            row = self._row()
 
-    def _end(self, version: str) -> None:
-        del self._tasks[version]
-        self._nudge()
+            def tell(change: Transaction) -> Document:
+                change.tell(row)
+                return change.document()
 
-    async def _load(self, version: str, asked: int) -> None:
-        self._asked[version] = asked
-        self._nudge()
-        with suppress(LoadError):  # the registry has logged it and keeps the reason
-            await self._registry.load(version)
+            return await self.change(tell)
+
+    def _row(self) -> Worker:
+        return Worker(
+            replica=self._seat.replica,
+            worker=self._seat.worker,
+            pid=os.getpid(),
+            accepting=self._accepting,
+            epoch=self.document.epoch,
+            revision=self.document.revision,
+            since=self._since,
+            seen=time.time(),
+            states=self._reconciler.states(),
+        )
+
+    def _nudge(self) -> None:
+        """Something changed here: look, and tell, now."""
+        self._told = 0.0
+        self._wake.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
@@ -235,39 +223,13 @@ class Control:
             trace = None if expected else error
             logs.event("background work failed", level=logging.ERROR, error=str(error), exc_info=trace)
 
-    def _nudge(self) -> None:
-        """Something changed here: look, and tell, now."""
-        self._told = 0.0
-        self._wake.set()
-
-    def _tell_and_read(self, change: Transaction) -> Document:
-        states = {
-            version: VersionState(state, error, self._asked.get(version, 0))
-            for version, (state, error) in self._registry.states().items()
-        }
-        known = self.document
-        change.tell(
-            Worker(
-                self._seat.replica,
-                self._seat.worker,
-                os.getpid(),
-                self._accepting,
-                known.epoch,
-                known.revision,
-                self._since,
-                time.time(),
-                states,
-            )
-        )
-        return change.document()
+    async def _all_ready(self) -> bool:
+        siblings = [worker for worker in await self.workers() if worker.replica == self._seat.replica]
+        ready = [worker for worker in siblings if all(is_ready(worker, one) for one in self.document.needed)]
+        return len(ready) >= self._settings.workers
 
     async def _has_sibling(self) -> bool:
         return any(w.accepting and w.replica == self._seat.replica for w in await self.workers())
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _is_ready(worker: Worker, version: str) -> bool:
-    found = worker.states.get(version)
-    return found is not None and found.state == "ready"

@@ -179,7 +179,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 def _loc(fault: Fault) -> list[str | int]:
-    return list(fault.loc) if fault.loc[:1] == ("header",) else ["body", *fault.loc]
+    return list(fault.loc) if fault.loc[:1] in (("header",), ("path",), ("query",)) else ["body", *fault.loc]
 
 
 def request_id(header: bytes | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.config import Settings
-from service.registry import Registry
+from service.registry import Loaded, Registry
 from service.state import Document
 
 WEDGED_SECONDS = 5.0
@@ -18,10 +18,16 @@ def unready(document: Document, registry: Registry, settings: Settings) -> str |
         state, error = states.get(version, ("available", None))
         if state != "ready":
             return f"version '{version}' is {state}" + (f": {error}" if error else "")
-    # A batch that outlasts every deadline is one whose callers have all been told 504.
-    limit = max(1.0, settings.timeout_ms / 1000) if settings.timeout_ms else WEDGED_SECONDS
     for version in sorted(states):
         loaded = registry.get(version)
-        if loaded is not None and loaded.batcher.busy_seconds > limit:
-            return f"version '{version}' has worked on one batch for {loaded.batcher.busy_seconds:.0f} s"
+        if loaded is not None and (reason := wedged(loaded, settings)):
+            return reason
     return None
+
+
+def wedged(loaded: Loaded, settings: Settings) -> str | None:
+    """Why a version that is ready answers nobody; None where it works."""
+    # A batch that outlasts every deadline is one whose callers have all been told 504.
+    limit = max(1.0, settings.timeout_ms / 1000) if settings.timeout_ms else WEDGED_SECONDS
+    busy = loaded.batcher.busy_seconds
+    return f"version '{loaded.version}' has worked on one batch for {busy:.0f} s" if busy > limit else None

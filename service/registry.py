@@ -65,7 +65,8 @@ class Registry:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.gather(*(self.unload(version) for version in list(self._ready)))
+        # Whoever was waited for has been answered by now; what still runs has nobody to answer.
+        await asyncio.gather(*(self._unload(version, 0.5) for version in list(self._ready)))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def get(self, version: str) -> Loaded | None:
@@ -86,12 +87,7 @@ class Registry:
 
     async def unload(self, version: str) -> None:
         """Take no new requests for a version, answer those that wait, let it go. Nothing where it is not ready."""
-        loaded = self._ready.pop(version, None)
-        if loaded is None:
-            return
-        self._states[version] = ("unloading", None)
-        task = self._draining[version] = asyncio.ensure_future(self._drain(loaded))
-        await asyncio.shield(task)
+        await self._unload(version, self._settings.drain_seconds)
 
     def forget(self, version: str) -> None:
         """Drop the memory of a failed load."""
@@ -101,6 +97,14 @@ class Registry:
     async def refresh_known(self) -> None:
         """Learn the feature names of versions that were published since."""
         self.known = await asyncio.get_running_loop().run_in_executor(self._thread, self._scan)
+
+    async def _unload(self, version: str, seconds: float) -> None:
+        loaded = self._ready.pop(version, None)
+        if loaded is None:
+            return
+        self._states[version] = ("unloading", None)
+        task = self._draining[version] = asyncio.ensure_future(self._drain(loaded, seconds))
+        await asyncio.shield(task)
 
     async def _load(self, version: str) -> Loaded:
         self._states[version] = ("loading", None)
@@ -140,8 +144,8 @@ class Registry:
             name=f"score {version}",
         )
 
-    async def _drain(self, loaded: Loaded) -> None:
-        await loaded.batcher.close(seconds=self._settings.drain_seconds)
+    async def _drain(self, loaded: Loaded, seconds: float) -> None:
+        await loaded.batcher.close(seconds=seconds)
         self._metrics.version_unloaded(loaded.version)
         self._states.pop(loaded.version, None)
         del self._draining[loaded.version]

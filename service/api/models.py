@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request, Response
 from service import changes, logs, rollout
 from service.api import listing
 from service.api.auth import check_admin
-from service.api.body import BodyLimits, ClientGone, decode, read_json
+from service.api.body import BodyLimits, ClientGone, read_json
 from service.api.parts import parts_of
-from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_rollback
+from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_rollback, read_body
 from service.api.tags import etag, match_epochs
 from service.changes import Changed, Stale, Terms, Unknown
 from service.errors import NotJson
@@ -159,7 +159,7 @@ async def _body(request: Request) -> object:
         body = await read_json(dict(request.scope["headers"]), request.receive, BODY)
     except ClientGone:
         raise NotJson("the client left before its body was whole") from None
-    return decode(body) if body else {}
+    return read_body(body)
 
 
 def _flags(request: Request, *known: str) -> dict[str, bool]:

@@ -28,6 +28,7 @@ from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
 from service.metrics import NONE, UNLISTED, Metrics
+from service.readiness import wedged
 from service.registry import Loaded, Registry
 from service.scorer import Request, Scored, Scorer
 from service.scoring.artifact import version_names
@@ -151,6 +152,8 @@ class Predict:
         loaded = self._registry.get(choice.version)
         if loaded is None:
             raise NotReady(self._why_not(choice.version))
+        if reason := wedged(loaded, self._settings):
+            raise NotReady(reason)
         return loaded, choice
 
     def _unit_keys(self) -> Iterator[str]:

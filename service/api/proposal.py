@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from service.changes import Proposal
-from service.errors import MAX_FAULTS
+from service.errors import MAX_FAULTS, NotJson
 from service.feature_names import shorten
 from service.names import RULE, is_experiment, is_version
 from service.scoring.schema import nearest
@@ -56,6 +57,17 @@ def parse_rollback(body: object) -> int | None:
     if faults:
         raise BadBody(faults)
     return epoch if isinstance(epoch, int) else None
+
+
+def read_body(body: bytes | bytearray) -> object:
+    """JSON, an empty body as no fields; NaN and infinities are read as numbers, so that what holds them is refused
+    by name. Raises NotJson."""
+    try:
+        return json.loads(body.decode("utf-8")) if body else {}
+    except RecursionError:
+        raise NotJson("the JSON is nested too deep") from None
+    except ValueError as error:
+        raise NotJson(f"the body is not JSON: {error}") from None
 
 
 def parse_nothing(body: object) -> None:
@@ -137,13 +149,11 @@ def _comment(value: object, faults: _Faults) -> str:
 
 
 def _number(value: object) -> float | None:
-    """The JSON number as a float, a whole one as an int: 90 stays 90. None for anything else, or beyond a float."""
+    """The JSON number as a float; None for anything else, and for what no float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    return number if math.isfinite(number) else None

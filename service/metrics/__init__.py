@@ -101,7 +101,6 @@ class Metrics:
     def batch(self, version: str, rows: int, queue_seconds: Sequence[float], model_seconds: float) -> None:
         """One batch ran: its rows, how long each of its requests had waited, how long it took."""
         model = self._models[version]
-        model.rows.inc(rows)
         model.batch_rows.observe(rows)
         model.model_seconds.observe(model_seconds)
         for seconds in queue_seconds:
@@ -119,8 +118,10 @@ class Metrics:
             model.missing_of(feature).inc(count)
 
     def scores(self, version: str, scores: npt.NDArray[np.float32]) -> None:
-        """The scores (B,) of one request, all finite."""
-        self._models[version].score.observe_all(scores)
+        """The scores (B,) of one request, all finite: B rows."""
+        model = self._models[version]
+        model.rows.inc(len(scores))
+        model.score.observe_all(scores)
 
     def sample(self) -> None:
         """Notes what this process holds and has used. Called every second or so: what a killed worker had used since

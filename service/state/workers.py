@@ -33,6 +33,12 @@ class Worker:
     states: Mapping[str, VersionState] = field(default_factory=dict)
 
 
+def is_ready(worker: Worker, version: str) -> bool:
+    """Whether the worker has told that the version is ready in it."""
+    found = worker.states.get(version)
+    return found is not None and found.state == "ready"
+
+
 def overall(version: str, workers: Iterable[Worker]) -> VersionState:
     """The version over all accepting workers: failed if it failed in any, ready only if it is in each."""
     told = [worker.states.get(version, VersionState("available")) for worker in workers if worker.accepting]

@@ -1,0 +1,64 @@
+"""Whole workers in one process: real apps on one real store and real tiny versions, called without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from service.app import create_app
+from service.config import Settings
+from service.control import Seat
+
+
+class Worker:
+    """One worker and a client of it."""
+
+    def __init__(self, client: httpx.AsyncClient, state: Mapping[str, Any]) -> None:
+        self.client, self.state = client, state
+        self.control, self.registry, self.metrics = state["control"], state["registry"], state["metrics"]
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        return await self.client.get(path, **more)
+
+    async def put(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+        return await self.client.put(path, json=json, **more) if json is not None else await self.client.put(path)
+
+    async def weights(self, weights: Mapping[str, float], query: str = "", headers: Any = None, **more: Any) -> Any:
+        body = {"weights": weights, **more}
+        return await self.client.put(f"/models/weights{query}", json=body, headers=headers)
+
+    async def states(self) -> dict[str, str]:
+        return {model["version"]: model["state"] for model in (await self.get("/models")).json()["models"]}
+
+    async def predict(self, unit: str = "u1") -> httpx.Response:
+        return await self.client.post("/predict", json={"instances": [{"age": 30}], "unit_id": unit})
+
+
+@asynccontextmanager
+async def worker(settings: Settings, seat: Seat | None = None) -> AsyncIterator[Worker]:
+    """A worker that accepts connections; leaving ends it."""
+    app = create_app(settings, seat=seat)
+    async with app.router.lifespan_context(app) as state:
+
+        async def with_state(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": dict(state)}, receive, send)
+
+        transport = httpx.ASGITransport(app=with_state, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield Worker(client, state)
+
+
+@asynccontextmanager
+async def workers(settings: Settings, count: int) -> AsyncIterator[list[Worker]]:
+    """Several workers of one replica."""
+    async with AsyncExitStack() as stack:
+        seats = [Seat("here", str(number)) for number in range(count)]
+        yield [await stack.enter_async_context(worker(settings, seat)) for seat in seats]
+
+
+def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
+    return Settings(artifacts=artifacts, state=f"sqlite:///{state}", **more)
