@@ -10,7 +10,7 @@ import numpy as np
 from service.feature_names import MAX_FAULTS, FeatureNames, Ignored
 from service.scoring.encoded import Floats
 from service.scoring.known import KnownNames
-from service.scoring.predictor import Predictor, Prepared, RankRequest, RowRequest
+from service.scoring.predictor import Explanation, Predictor, Prepared, RankRequest, RowRequest
 from service.scoring.values import EncodeError, Fault
 
 Request = RowRequest | RankRequest
@@ -33,6 +33,7 @@ class Scored:
     unknown: dict[str, int]
     missing: dict[str, int]
     ignored: Ignored | None
+    explanations: list[Explanation] | None = None
 
 
 def row_count(request: Request) -> int:
@@ -52,7 +53,10 @@ class Scorer:
         attempts = [self._attempt(request) for request in requests]
         good = [attempt for attempt in attempts if not isinstance(attempt, Exception)]
         scores = iter(self._predictor.score([prepared for prepared, _ in good]) if good else ())
-        return [attempt if isinstance(attempt, Exception) else _scored(*attempt, next(scores)) for attempt in attempts]
+        return [
+            attempt if isinstance(attempt, Exception) else self._scored(request, *attempt, next(scores))
+            for request, attempt in zip(requests, attempts, strict=True)
+        ]
 
     def prepare(self, request: Request) -> tuple[Prepared, Ignored | None]:
         """Check and encode one request; EncodeError lists its faults, those of names before those of values."""
@@ -60,6 +64,9 @@ class Scorer:
         if isinstance(request, RankRequest) and self._predictor.schema.item is None:
             msg = f"version '{self._predictor.version}' has no item key: it answers rows ('instances') alone"
             raise EncodeError([*faults, Fault(("candidates",), msg, "no_item_key")])
+        if request.explain and not self._predictor.engine.has_halves:
+            msg = f"version '{self._predictor.version}' was published without explanations; train it again"
+            raise EncodeError([*faults, Fault(("explain",), msg, "no_explanations")])
         try:
             prepared = self._predictor.encode(request)
         except EncodeError as error:
@@ -68,6 +75,14 @@ class Scorer:
             raise EncodeError(faults)
         return prepared, ignored
 
+    def _scored(
+        self, request: Request, prepared: Prepared, ignored: Ignored | None, scores: Floats
+    ) -> Scored | NonFiniteScore:
+        if not np.isfinite(scores).all():
+            return NonFiniteScore("the model gave a score that is not finite")
+        explanations = self._predictor.explain(prepared) if request.explain else None
+        return Scored(scores, prepared.unknown_items, prepared.unknown, prepared.missing, ignored, explanations)
+
     def _attempt(self, request: Request) -> tuple[Prepared, Ignored | None] | Exception:
         try:
             return self.prepare(request)
@@ -75,12 +90,6 @@ class Scorer:
             return error
         except Exception as error:  # noqa: BLE001 - whatever one request provokes, its neighbours are scored
             return _failed(error)
-
-
-def _scored(prepared: Prepared, ignored: Ignored | None, scores: Floats) -> Scored | NonFiniteScore:
-    if not np.isfinite(scores).all():
-        return NonFiniteScore("the model gave a score that is not finite")
-    return Scored(scores, prepared.unknown_items, prepared.unknown, prepared.missing, ignored)
 
 
 def _failed(cause: Exception) -> ScoringFailed:

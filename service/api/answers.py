@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from starlette.types import Send
 
 from service.errors import Problem
 from service.scorer import Scored
-from service.scoring.encoded import Floats
 from service.scoring.predictor import RankRequest
 
 _JSON = b"application/json"
@@ -76,10 +75,17 @@ def content(
         "model_version": choice.version,
         "assignment": choice.body(),
     }
+    best: list[int] | None = None
     if ranked is None or top_k is None:
         answer["predictions"] = scored.scores
     else:
-        answer["ranking"] = _ranking(ranked.candidates, item_key, scored.scores, top_k)
+        best = np.argsort(-scored.scores, kind="stable")[:top_k].tolist()
+        answer["ranking"] = [
+            {"item_id": _echo(ranked.candidates[n], item_key), "score": scored.scores[n]} for n in best
+        ]
+    if scored.explanations is not None:
+        # In the order of what they explain.
+        answer["explanations"] = [scored.explanations[n] for n in best or range(len(scored.explanations))]
     if ranked is not None:
         answer["unknown_items"] = scored.unknown_items
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -106,12 +112,6 @@ def _headers(body: bytes, request_id: str, version: str | None) -> list[tuple[by
     if version is not None:
         headers.append((b"x-model-version", version.encode()))
     return headers
-
-
-def _ranking(candidates: Sequence[object], item_key: str | None, scores: Floats, top_k: int) -> list[dict[str, Any]]:
-    """Best first, ties in the request's order."""
-    best = np.argsort(-scores, kind="stable")[:top_k].tolist()
-    return [{"item_id": _echo(candidates[n], item_key), "score": scores[n]} for n in best]
 
 
 def _echo(candidate: object, item_key: str | None) -> object:

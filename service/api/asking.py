@@ -13,7 +13,7 @@ from typing import Any
 from service.errors import MAX_FAULTS, TooManyRows
 from service.feature_names import shorten
 from service.names import RULE
-from service.scorer import Request
+from service.scorer import Request, row_count
 from service.scoring.files import is_version_name
 from service.scoring.predictor import RankRequest, RowRequest
 from service.scoring.schema import nearest
@@ -21,6 +21,7 @@ from service.scoring.values import Fault
 from service.traffic import unit_text
 
 RANK_KEYS = ("user", "context", "candidates", "top_k")
+MAX_EXPLAINED = 20
 COMMON_KEYS = ("unit_id", "version", "explain")
 KEYS = frozenset({"instances", *RANK_KEYS, *COMMON_KEYS})
 _AN_ITEM = "a candidate is an item id (a string or an integer) or an object"
@@ -76,15 +77,18 @@ def parse(body: object, headers: Mapping[bytes, bytes], *, max_rows: int) -> Ask
             shown = shorten(key)
             asked.fault((shown,), f"no such field{nearest(shown, KEYS)}", "extra_forbidden")
     _parse_common(asked, body, headers)
+    explain = body.get("explain") is True
     ranks = [key for key in RANK_KEYS if body.get(key) is not None]
     if "instances" in body:
         for key in ranks:
             asked.fault((key,), "belongs to the ranking form and cannot stand beside 'instances'", "both_forms")
-        asked.request = _rows(asked, body["instances"], max_rows)
+        asked.request = _rows(asked, body["instances"], max_rows, explain)
     elif "user" in body or "candidates" in body:
-        asked.request = _ranking(asked, body, max_rows)
+        asked.request = _ranking(asked, body, max_rows, explain)
     else:
         asked.fault(("instances",), "either 'instances', or 'user' and 'candidates' are needed", "missing")
+    if explain and asked.request is not None and row_count(asked.request) > MAX_EXPLAINED:
+        asked.fault(("explain",), f"at most {MAX_EXPLAINED} rows are explained at once", "too_long")
     return asked
 
 
@@ -114,9 +118,7 @@ def _parse_common(asked: Asked, body: Mapping[str, object], headers: Mapping[byt
     elif b"x-model-version" in headers:
         _take_version(asked, ("header", "x-model-version"), _text(headers[b"x-model-version"]))
     explain = body.get("explain")
-    if explain is True:
-        asked.fault(("explain",), "explanations are not built yet", "not_built")
-    elif explain is not None and explain is not False:
+    if explain is not None and not isinstance(explain, bool):
         asked.fault(("explain",), "must be true or false", "bool_type")
 
 
@@ -146,7 +148,7 @@ def _take_version(asked: Asked, loc: tuple[str | int, ...], value: object) -> No
         asked.fault(loc, f"a version's name is {RULE}", "version_name")
 
 
-def _rows(asked: Asked, instances: object, max_rows: int) -> Request | None:
+def _rows(asked: Asked, instances: object, max_rows: int, explain: bool) -> Request | None:
     rows = _list(asked, "instances", instances, max_rows)
     if rows is None:
         return None
@@ -155,10 +157,10 @@ def _rows(asked: Asked, instances: object, max_rows: int) -> Request | None:
         asked.fault(("instances", n), "an instance must be an object of features", "dict_type")
     if wrong:
         rows = [row if type(row) is dict else {} for row in rows]
-    return RowRequest(rows)
+    return RowRequest(rows, explain)
 
 
-def _ranking(asked: Asked, body: Mapping[str, object], max_rows: int) -> Request | None:
+def _ranking(asked: Asked, body: Mapping[str, object], max_rows: int, explain: bool) -> Request | None:
     user = _object(asked, "user", body.get("user", _ABSENT))
     context = _object(asked, "context", {} if body.get("context") is None else body["context"])
     _take_top_k(asked, body.get("top_k"))
@@ -170,7 +172,7 @@ def _ranking(asked: Asked, body: Mapping[str, object], max_rows: int) -> Request
         asked.fault(("candidates", n), _AN_ITEM, "item_type")
     if wrong:
         candidates = [item if type(item) in (str, int, dict) else "" for item in candidates]
-    return RankRequest(user, candidates, context)
+    return RankRequest(user, candidates, context, explain)
 
 
 def _take_top_k(asked: Asked, top_k: object) -> None:

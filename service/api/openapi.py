@@ -18,7 +18,11 @@ _COMMON = {
         "Default: the header X-Unit-Id, else the unit feature of `user` or of the first instance.",
     },
     "version": {"type": "string", "description": "Overrides the split; also as header X-Model-Version."},
-    "explain": {"type": "boolean", "description": "Not built yet: only false is taken.", "default": False},
+    "explain": {
+        "type": "boolean",
+        "description": "Adds what each score is made of; at most 20 rows.",
+        "default": False,
+    },
 }
 _ROWS = {
     "title": "Rows",

@@ -56,6 +56,12 @@ class Layout:
     bags: tuple[IdColumn, ...]
     crosses: tuple[CrossSpec, ...]
 
+    def wide_terms(self) -> list[str]:
+        """Names of the wide part's T contributions: numerics, id columns, bags, crosses."""
+        numerics = [column.name for column in self.numerics if column.wide]
+        ids = [column.name for column in (*self.ids, *self.bags) if column.wide]
+        return [*numerics, *ids, *(cross.name for cross in self.crosses)]
+
 
 def cross_spec(name: str, of: tuple[str, ...], buckets: int, ids: list[IdColumn], bags: list[IdColumn]) -> CrossSpec:
     """Find a cross's members among the columns and the rows that its table needs."""

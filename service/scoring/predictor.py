@@ -24,6 +24,7 @@ class RowRequest:
     """Rows that each carry all their features."""
 
     instances: Sequence[Values]
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,16 @@ class RankRequest:
     user: Values
     candidates: Sequence[object]
     context: Values = field(default_factory=dict)
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A row's logit in its parts: `wide` is the sum of `terms` (name, contribution), `wide` + `deep` the logit."""
+
+    wide: float
+    deep: float
+    terms: list[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,15 @@ class Predictor:
             ends = np.cumsum([len(items.rows) for _, _, items in ranked])[:-1]
             answers |= zip((n for n, _, _ in ranked), np.split(scores, ends), strict=True)
         return [answers[n] for n in range(len(prepared))]
+
+    def explain(self, prepared: Prepared) -> list[Explanation]:
+        """What each row's score is made of. The engine must have halves."""
+        terms, deep = self.engine.explain(self._whole(prepared))
+        names = self.encoder.layout.wide_terms()
+        return [
+            Explanation(float(np.sum(row)), float(rest), list(zip(names, row.tolist(), strict=True)))
+            for row, rest in zip(terms.astype(np.float64), deep, strict=True)
+        ]
 
     def _join(self, users: Sequence[Encoded], items: Sequence[Items]) -> Floats:
         """Scores of every candidate of each request, one after the other."""

@@ -132,7 +132,7 @@ REFUSED: list[tuple[str, Any, dict[str, str], int]] = [
     ("a list as a text", {"instances": [{"genres": "abc"}]}, JSON, 422),
     ("a number beyond float64", b'{"instances": [{"age": 1e400}]}', JSON, 400),
     ("milliseconds", {"instances": [{"shown_at": 1_700_000_000_000}]}, JSON, 422),
-    ("explain, which is not built", {**ROW, "explain": True}, JSON, 422),
+    ("explain by a version that cannot", {**ROW, "explain": True}, JSON, 422),
     ("too many rows", {"instances": [{}] * 4097}, JSON, 413),
     ("too long a body", b" " * (8 * 1024 * 1024 + 1), JSON, 413),
     ("another content type", json.dumps(ROW).encode(), {"content-type": "text/plain"}, 415),

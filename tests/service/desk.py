@@ -44,6 +44,7 @@ class Engine:
     """Stands for a module: a function of the encoded rows, which can be made to wait."""
 
     device = "cpu"
+    has_halves = False
 
     def __init__(self, score: Score) -> None:
         self.score = score

@@ -184,7 +184,11 @@ WRONG_SHAPES: dict[str, tuple[Any, dict[tuple[Any, ...], str]]] = {
     "version is a path": ({**ROWS, "version": "../v1"}, {("body", "version"): "version_name"}),
     "version is empty": ({**ROWS, "version": ""}, {("body", "version"): "version_name"}),
     "version is reserved": ({**ROWS, "version": "weights"}, {("body", "version"): "version_name"}),
-    "explain": ({**ROWS, "explain": True}, {("body", "explain"): "not_built"}),
+    "explain, of a version that cannot": ({**ROWS, "explain": True}, {("body", "explain"): "no_explanations"}),
+    "explain too much": (
+        {"instances": [{}] * 21, "explain": True},
+        {("body", "explain"): "too_long"},
+    ),
     "explain is a number": ({**ROWS, "explain": 1}, {("body", "explain"): "bool_type"}),
     "a misspelt field": ({**ROWS, "verison": "v1"}, {("body", "verison"): "extra_forbidden"}),
 }
