@@ -47,18 +47,17 @@ def find_items(candidates: Sequence[object], catalog: Catalog, encoder: FeatureE
     sought = _Candidates(catalog, encoder.schema)
     for position, candidate in enumerate(candidates):
         sought.add(position, candidate)
-    if sought.faults:
-        raise EncodeError(sought.faults)
-    rows = np.array(sought.rows, np.int64)
-    places = np.array(sought.places, np.int64)
-    if not sought.fresh:
+    rows, places = np.array(sought.rows, np.int64), np.array(sought.places, np.int64)
+    if not sought.fresh and not sought.faults:
         return Items(rows, None, places, 0)
     try:
         fresh = encoder.encode_rows(sought.fresh, sides=("item",))
     except EncodeError as error:
-        places_of = sought.places
-        faults = [Fault(("candidates", places_of[int(f.loc[0])], *f.loc[1:]), f.msg, f.type) for f in error.faults]
-        raise EncodeError(faults) from None
+        found = ((sought.places[int(fault.loc[0])], fault) for fault in error.faults)
+        faults = [Fault(("candidates", place, *fault.loc[1:]), fault.msg, fault.type) for place, fault in found]
+        raise EncodeError([*sought.faults, *faults]) from None
+    if sought.faults:
+        raise EncodeError(sought.faults)
     if sought.overrides:
         fresh = _overridden(sought, fresh, catalog, encoder)
     rows[places] = -1
