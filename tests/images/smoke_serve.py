@@ -58,10 +58,11 @@ def main(check: list[str], command: list[str]) -> None:
     finally:
         service.send_signal(signal.SIGTERM)
         code = service.wait(timeout=60)
+    unhealthy = subprocess.run(check, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
     seen = {
         "uid": os.getuid(),
         "livez": alive,
-        "healthcheck": [health, subprocess.run(check, env=environment, stderr=subprocess.DEVNULL, check=False).returncode],
+        "healthcheck": [health, unhealthy],
         "readyz": ready,
         "predict": [status, json.loads(answer or b"null")],
         "metrics": metrics,
