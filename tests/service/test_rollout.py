@@ -8,7 +8,6 @@ import pytest
 
 from service import changes, rollout
 from service.batcher import Batcher
-
 from service.control import Seat
 from service.state import StateStore
 from tests.service.workplace import settings, worker, workers
@@ -265,9 +264,11 @@ def test_a_replacement_that_cannot_load_waits_while_a_sibling_answers(config, ar
         async with worker(config, Seat("here", "0", replacement=True)):
             break_version(artifacts, "v1")
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    async with worker(config, Seat("here", "1", replacement=True)):
-                        pass
+                await asyncio.wait_for(come_and_go(), 1.0)
+
+    async def come_and_go():
+        async with worker(config, Seat("here", "1", replacement=True)):
+            pass
 
     run(main())
 
@@ -381,5 +382,3 @@ def test_switches_at_once_by_two_workers_have_one_order(config):
             assert [one.control.document.weights for one in team] == [last, last]
 
     run(main())
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -70,9 +71,10 @@ async def workers(settings: Settings, count: int) -> AsyncIterator[list[Worker]]
 
 
 async def until_ready(one: Worker) -> None:
-    async with asyncio.timeout(10):
-        while one.control.unready() is not None:
-            await asyncio.sleep(0.02)
+    ends = time.monotonic() + 10
+    while (why := one.control.unready()) is not None:
+        assert time.monotonic() < ends, why
+        await asyncio.sleep(0.02)
 
 
 def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
