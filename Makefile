@@ -8,6 +8,9 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # For the images, each optional: BASE, the base image; TORCH_INDEX, an index to take torch from.
 BUILD_ARGS = $(foreach name,BASE TORCH_INDEX,$(if $($(name)),--build-arg $(name)="$($(name))"))
 
+# Waiting torch threads else spin: on cores that others use too, a forward of 1 ms then takes 100.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train metrics test lint types check-slow check-images images lock
 

@@ -56,8 +56,9 @@ class Control:
         self.document = Document()
         self.split = self.document.split()
         self.draining = False
-        # Siblings that start together are ready together: until then a client would meet one that answers 503.
-        self._together = settings.workers == 1 or seat is None or seat.replacement
+        # Siblings that start together are ready together, once all have told so: before that a client could meet one
+        # that answers 503, and a change would find it unready.
+        self._together = self._seat.replacement
         self._accepting = False
         self._since = time.time()
         self._reconciler = Reconciler(registry, self._nudge)
@@ -140,13 +141,12 @@ class Control:
     async def accept(self) -> None:
         """Return once this worker may take connections, having said so to the others.
 
-        A first worker may at once, and answers 503 until it is ready. A replacement waits until it is, unless its
-        replica has nobody else to say why.
+        A first worker may at once, and answers 503 until it is ready. A replacement waits until it is and has tried
+        every version, those without weight too, unless its replica has nobody else to say why it is not.
         """
         begun = time.monotonic()
-        while self._seat.replacement and self.unready() is not None:
-            failed = any(state == "failed" for state, _ in self._registry.states().values())
-            if failed and not await self._has_sibling():
+        while self._seat.replacement and (self.unready() is not None or not self._reconciler.settled(self.document)):
+            if self._reconciler.settled(self.document) and not await self._has_sibling():
                 break
             if time.monotonic() - begun > RETRY_SECONDS:
                 begun = time.monotonic()
@@ -166,6 +166,7 @@ class Control:
                 if not self._lost:
                     logs.event("state store lost; the last split holds", level=logging.ERROR, error=str(error))
                     self._lost = True
+                self._told = 0.0  # once the store is back, the others hear of this worker first
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()

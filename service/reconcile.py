@@ -63,6 +63,11 @@ class Reconciler:
                 # Why it failed was told for as long as nothing else happened.
                 self._registry.forget(version)
 
+    def settled(self, document: Document) -> bool:
+        """Whether every version that the document wants has been loaded here, or failed to."""
+        states = self._registry.states()
+        return all(states.get(version, ("",))[0] in ("ready", "failed") for version in document.loaded)
+
     def retry(self) -> None:
         """Let what failed be tried again."""
         for version, (state, _) in self._registry.states().items():

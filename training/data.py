@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.scoring.columns import Texts, number_column, seconds_column, text_column
-from service.scoring.encoded import Ints
+from service.scoring.encoded import Encoded, Ints
+from service.scoring.features import FeatureEncoder
 from service.scoring.values import DataError
 from training.config import Config, DataConfig
 from training.errors import DataFault
@@ -46,6 +48,13 @@ class Dataset:
             return self.rows.fault(error)
         return self.rows.fault(DataError(error.column, error.reason, int(rows[error.row])))
 
+    def encode(self, encoder: FeatureEncoder, rows: Ints) -> Encoded:
+        """The chosen rows as tensors' arrays; raises DataFault."""
+        try:
+            return encoder.encode_table(self.table.take(pa.array(rows)))
+        except DataError as error:
+            raise self.fault(error, rows) from None
+
     def cut(self, config: Config) -> Cuts:
         """Where this data is cut into parts; raises DataFault where a part would be empty."""
         return cut(config.split, self.positions, config.train.seed)
@@ -67,34 +76,35 @@ def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all") ->
     data = config.data
     home = path if path.is_dir() else path.parent
     item_path = home / data.items if data.items else None
-    files, folders = _files(path, config, item_path, part)
+    folders = _files(path, config, item_path, part)
     items = read_items(item_path, data.item, config.schema) if item_path and data.item else None
     joined = _item_columns(config, items)
-    rows = read_rows(files, data.format, _row_columns(config, joined))
+    rows = read_rows(list(folders), data.format, _row_columns(config, joined))
     notes: list[str] = []
     try:
-        labels = _labels(rows, data)
-        units = _keys(rows, data.unit, notes)
-        keys = _keys(rows, data.item, notes)
-        times = _times(rows, config)
+        labels, times = _labels(rows, data), _times(rows, config)
+        units, keys = _keys(rows, data.unit, notes), _keys(rows, data.item, notes)
     except DataError as error:
         raise rows.fault(error) from None
     if items is not None and keys is not None:
         table, absent = items.join(rows.table, keys, joined)
-        rows = Rows(table, rows.files, rows.ends, rows.format)
+        rows = dataclasses.replace(rows, table=table)
         if absent:
             notes.append(f"{absent} rows name an item that {item_path} lacks; its features are missing there")
         if items.dropped:
             notes.append(f"{items.dropped} rows of {item_path} have no {data.item} and are left out")
-    if config.split.kind == "time" and times is not None:
-        positions = times
-    elif config.split.kind == "files":
-        positions = np.repeat(np.array(folders, np.float64), np.diff((0, *rows.ends)))
-    else:
-        positions = draws(rows.table.num_rows, seed)
-    hashes = {str(file.relative_to(home)): file_hash(file) for file in ([*files, item_path] if item_path else files)}
     return Dataset(
-        rows, labels, None if units is None else units.codes, keys, positions, times, items, hashes, tuple(notes)
+        rows=rows,
+        labels=labels,
+        units=None if units is None else units.codes,
+        keys=keys,
+        positions=_positions(config.split.kind, rows, times, list(folders.values()), seed),
+        times=times,
+        items=items,
+        files={
+            str(file.relative_to(home)): file_hash(file) for file in (*folders, *([item_path] if item_path else []))
+        },
+        notes=tuple(notes),
     )
 
 
@@ -106,22 +116,27 @@ def check_classes(labels: npt.NDArray[np.float32], column: str) -> None:
         )
 
 
-def _files(path: Path, config: Config, item_path: Path | None, part: str) -> tuple[list[Path], list[int]]:
-    """The files to read and, with kind "files", the part number of each."""
-    if config.split.kind != "files" or path.is_file():
-        if not path.is_file() or config.split.kind != "files":
-            files = data_files(path, config.data.format, but=item_path)
-            return files, []
-        raise DataFault(f'{path}: split.kind = "files" needs a folder with {", ".join(f"{name}/" for name in PARTS)}')
+def _files(path: Path, config: Config, item_path: Path | None, part: str) -> dict[Path, int]:
+    """The files to read, each with the number of its part where the split is by files (else 0)."""
+    if config.split.kind != "files":
+        return dict.fromkeys(data_files(path, config.data.format, but=item_path), 0)
     if not path.is_dir():
-        raise DataFault(f"{path}: no such folder")
-    wanted = PARTS if part == "all" else (part,)
-    files, folders = [], []
-    for name in wanted:
-        found = data_files(path / name, config.data.format, but=item_path)
-        files += found
-        folders += [PARTS.index(name)] * len(found)
-    return files, folders
+        raise DataFault(f'{path}: split.kind = "files" needs a folder with {", ".join(f"{name}/" for name in PARTS)}')
+    return {
+        file: number
+        for number, name in enumerate(PARTS)
+        if part in ("all", name)
+        for file in data_files(path / name, config.data.format, but=item_path)
+    }
+
+
+def _positions(kind: str, rows: Rows, times: Floats64 | None, numbers: list[int], seed: int) -> Floats64:
+    """What the split cuts, see split.Cuts."""
+    if kind == "time" and times is not None:
+        return times
+    if kind == "files":
+        return np.repeat(np.array(numbers, np.float64), np.diff((0, *rows.ends)))
+    return draws(rows.table.num_rows, seed)
 
 
 def _item_columns(config: Config, items: ItemTable | None) -> list[str]:
@@ -133,13 +148,7 @@ def _item_columns(config: Config, items: ItemTable | None) -> list[str]:
 
 
 def _row_columns(config: Config, joined: list[str]) -> list[str]:
-    data = config.data
-    roles = [
-        data.label,
-        data.unit,
-        data.item,
-        data.timestamp,
-    ]
+    roles = (config.data.label, config.data.unit, config.data.item, config.data.timestamp)
     features = [feature.name for feature in config.schema.features if feature.name not in joined]
     return [name for name in (*roles, *features) if name]
 
@@ -153,9 +162,8 @@ def _labels(rows: Rows, data: DataConfig) -> npt.NDArray[np.float32]:
     if bad.any():
         row = int(bad.argmax())
         found = column[row].as_py()
-        raise DataError(
-            data.label, f"the label must be 0 or 1, found {'nothing' if found in (None, '') else found}", row
-        )
+        shown = "nothing" if found in (None, "") else str(found)[:40]
+        raise DataError(data.label, f"the label must be 0 or 1, found {shown}", row)
     return labels.astype(np.float32)
 
 

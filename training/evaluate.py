@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from service.scoring.artifact import Artifact, open_artifact
 from service.scoring.encoded import Floats, Ints
 from service.scoring.files import ArtifactError
-from service.scoring.values import DataError
 from training import metrics
 from training.config import Config, ConfigError
 from training.data import Dataset, read_dataset
@@ -39,11 +37,5 @@ def evaluate_version(folder: Path, path: Path, *, split: str, device: str) -> tu
 
 
 def _scores(artifact: Artifact, data: Dataset, rows: Ints) -> Floats:
-    found = []
-    for start in range(0, len(rows), CHUNK_ROWS):
-        chunk = rows[start : start + CHUNK_ROWS]
-        try:
-            found.append(artifact.engine.forward(artifact.encoder.encode_table(data.table.take(pa.array(chunk)))))
-        except DataError as error:
-            raise data.fault(error, chunk) from None
-    return np.concatenate(found)
+    chunks = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
+    return np.concatenate([artifact.engine.forward(data.encode(artifact.encoder, chunk)) for chunk in chunks])

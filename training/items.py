@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.scoring.columns import Texts, text_column
+from service.scoring.columns import Texts, bag_column, number_column, seconds_column, text_column
 from service.scoring.encoded import Ints
 from service.scoring.schema import FeatureSchema
 from service.scoring.values import DataError
 from training.errors import DataFault
 from training.reading import format_of, read_rows
+
+_CHECKS: dict[str, Callable[[str, pa.ChunkedArray], object]] = {
+    "numeric": number_column,
+    "categorical": text_column,
+    "multi": bag_column,
+    "datetime": seconds_column,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class ItemTable:
 
 
 def read_items(path: Path, key: str, schema: FeatureSchema) -> ItemTable:
-    """Read the item table; raises DataFault where the key is absent or one item stands there twice."""
+    """Read the item table; raises DataFault where the key is absent, an item stands there twice or a value is bad."""
     if not path.is_file():
         raise DataFault(f"{path}: no such item table ([data] items)")
     rows = read_rows([path], format_of(path), None)
@@ -43,6 +51,9 @@ def read_items(path: Path, key: str, schema: FeatureSchema) -> ItemTable:
         raise DataFault(f"{path}: column '{key}', the item key, is missing")
     try:
         keys = text_column(key, rows.table.column(key))
+        for feature in schema.of_side("item"):  # here, so that a bad value is placed in this file
+            if feature.name in rows.table.column_names:
+                _CHECKS[feature.kind](feature.name, rows.table.column(feature.name))
     except DataError as error:
         raise rows.fault(error) from None
     numbers: dict[str, int] = {}

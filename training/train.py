@@ -83,9 +83,9 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     # ---- features: the encoder that serving will use, fitted here
     try:
         encoder = FeatureEncoder.fit(config.schema, data.table.take(parts["train"]))
-        encoded = {name: encoder.encode_table(data.table.take(rows)) for name, rows in parts.items()}
     except DataError as error:
         raise data.fault(error, parts["train"]) from None
+    encoded = {name: data.encode(encoder, rows) for name, rows in parts.items()}
     notes = [*data.notes, *export.flat_columns(encoder.layout, encoded["train"])]
     for note in notes:
         log.warning("warning: %s", note)

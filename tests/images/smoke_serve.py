@@ -41,14 +41,16 @@ def wait_for(url: str, seconds: float) -> tuple[int, float]:
     return status, round(time.monotonic() - started, 1)
 
 
-def main(command: list[str]) -> None:
+def main(check: list[str], command: list[str]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     url = f"http://127.0.0.1:{port}"
-    service = subprocess.Popen(command, env={**os.environ, "TWINRANK_PORT": port, "TWINRANK_WORKERS": "2"})
+    environment = {**os.environ, "TWINRANK_PORT": port, "TWINRANK_WORKERS": "2"}
+    service = subprocess.Popen(command, env=environment)
     try:
         alive, ready = wait_for(f"{url}/livez", 60), wait_for(f"{url}/readyz", 60)
+        health = subprocess.run(check, env=environment, check=False).returncode
         user = {"age": 30, "gender": "F"}
         status, answer = ask(f"{url}/predict", {"user": user, "candidates": [1, 2, 3], "unit_id": "u1"})
         closed, _ = ask(f"{url}/models/weights/rollback", {})
@@ -56,9 +58,11 @@ def main(command: list[str]) -> None:
     finally:
         service.send_signal(signal.SIGTERM)
         code = service.wait(timeout=60)
+    unhealthy = subprocess.run(check, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
     seen = {
         "uid": os.getuid(),
         "livez": alive,
+        "healthcheck": [health, unhealthy],
         "readyz": ready,
         "predict": [status, json.loads(answer or b"null")],
         "metrics": metrics,
@@ -70,4 +74,4 @@ def main(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(sys.argv[1]), sys.argv[2:])

@@ -71,7 +71,7 @@ def run(tag: str, command: list[str], volumes: dict[Path, str]) -> str:
 
 
 def entry(dockerfile: str, instruction: str) -> list[str]:
-    """The list of an exec-form ENTRYPOINT or CMD."""
+    """The list of an exec-form instruction; HEALTHCHECK's CMD is the indented one."""
     found = re.search(rf"^{instruction} (\[.*\])$", (ROOT / dockerfile).read_text(encoding="utf-8"), re.MULTILINE)
     assert found
     return json.loads(found[1])
@@ -124,10 +124,12 @@ def test_the_serving_image_answers_for_that_version_and_stops_when_told(shared: 
     tag = build("Dockerfile.serve", "twinrank-serve")
     start = [*entry("Dockerfile.serve", "ENTRYPOINT"), *entry("Dockerfile.serve", "CMD")]
     volumes = {shared / name: f"/srv/{name}" for name in ("artifacts", "state", "smoke")}
-    printed = run(tag, ["python", "smoke/smoke_serve.py", *start], volumes)
+    check = json.dumps(entry("Dockerfile.serve", "  CMD"))
+    printed = run(tag, ["python", "smoke/smoke_serve.py", check, *start], volumes)
     seen = json.loads(next(line for line in printed.splitlines() if line.startswith("SEEN "))[5:])
     status, answer = seen["predict"]
     assert (seen["uid"], seen["livez"][0], seen["readyz"][0], seen["metrics"], seen["exit"]) == (1000, 200, 200, 200, 0)
     assert (status, answer["model_version"], len(answer["predictions"])) == (200, "v1", 3)
+    assert seen["healthcheck"] == [0, 1]  # while it lived, and afterwards
     assert seen["change_without_token"] == 403
     assert seen["present"] == []

@@ -24,7 +24,7 @@ def _store(tmp_path):
 
 def tell(store, worker="w0", **states):
     told = {"v1": "ready", "v2": "ready", **states}
-    rows = {version: VersionState(*(state if isinstance(state, tuple) else (state,))) for version, state in told.items()}
+    rows = {name: VersionState(*(state if isinstance(state, tuple) else (state,))) for name, state in told.items()}
     store.tell(Worker("here", worker, 1, True, 1, 1, 0.0, time.time(), rows))
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_default_is_unknown(store):
 
 
 def test_weight_for_a_version_that_is_not_ready_conflicts(store):
-    with pytest.raises(Conflict, match="v3.*not ready"):
+    with pytest.raises(Conflict, match=r"v3.*not ready"):
         put(store, {"v1": 1, "v3": 1})
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +42,8 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(settings: Settings, seat: Seat | None = None) -> AsyncIterator[Worker]:
-    """A worker that accepts connections; leaving ends it."""
+async def worker(settings: Settings, seat: Seat | None = None, *, ready: bool = True) -> AsyncIterator[Worker]:
+    """A worker that accepts connections, and is `ready`; leaving ends it."""
     app = create_app(settings, seat=seat)
     async with app.router.lifespan_context(app) as state:
 
@@ -49,15 +52,29 @@ async def worker(settings: Settings, seat: Seat | None = None) -> AsyncIterator[
 
         transport = httpx.ASGITransport(app=with_state, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            yield Worker(client, state)
+            one = Worker(client, state)
+            if ready:
+                await until_ready(one)
+            yield one
 
 
 @asynccontextmanager
 async def workers(settings: Settings, count: int) -> AsyncIterator[list[Worker]]:
     """Several workers of one replica."""
     async with AsyncExitStack() as stack:
+        settings = replace(settings, workers=count)
         seats = [Seat("here", str(number)) for number in range(count)]
-        yield [await stack.enter_async_context(worker(settings, seat)) for seat in seats]
+        team = [await stack.enter_async_context(worker(settings, seat, ready=False)) for seat in seats]
+        for one in team:
+            await until_ready(one)
+        yield team
+
+
+async def until_ready(one: Worker) -> None:
+    ends = time.monotonic() + 10
+    while (why := one.control.unready()) is not None:
+        assert time.monotonic() < ends, why
+        await asyncio.sleep(0.02)
 
 
 def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
