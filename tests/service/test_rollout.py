@@ -340,7 +340,10 @@ def test_an_unload_that_is_overtaken_by_a_load_ends_ready(config):
     async def main():
         async with worker(config) as one:
             await one.put("/models/v2")
-            await asyncio.gather(one.client.delete("/models/v2"), one.put("/models/v2"))
+            begun = time.monotonic()
+            gone, _ = await asyncio.gather(one.client.delete("/models/v2"), one.put("/models/v2"))
+            assert gone.status_code in (200, 409)
+            assert time.monotonic() - begun < 10
 
             async def settled():
                 wanted = "v2" in one.control.document.loaded
