@@ -75,8 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--artifact", type=Path, required=True, metavar="DIR", help="folder of one version")
     verify.set_defaults(run=_verify)
 
-    catalog = commands.add_parser("catalog", help="not built yet")
-    catalog.add_argument("rest", nargs=argparse.REMAINDER)
+    catalog = commands.add_parser("catalog", help="not built yet", allow_abbrev=False)
+    catalog.add_argument("--artifact", type=Path, metavar="DIR")
+    catalog.add_argument("--items", type=Path, metavar="FILE.parquet")
+    catalog.add_argument("--replace", action="store_true")
     catalog.set_defaults(run=_catalog)
 
     worker = commands.add_parser("_worker", allow_abbrev=False)

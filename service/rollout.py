@@ -36,10 +36,13 @@ async def load(control: Control, registry: Registry, version: str) -> None:
 
 
 async def unload(control: Control, version: str, known: Collection[str], seconds: float) -> bool:
-    """Drain and unload in every worker. False where that took longer than `seconds`; raises as `changes.unload`."""
+    """Drain and unload in every worker. False where that took longer than `seconds`; raises as `changes.unload`,
+    and Conflict where somebody loads it again meanwhile."""
     control.apply(await control.change(lambda change: changes.unload(change, version, known)))
     ends = time.monotonic() + seconds + 2 * BEAT_SECONDS
     while any(version in worker.states for worker in await _accepting(control)):
+        if version in control.document.loaded:
+            raise Conflict(f"version '{version}' was asked for again meanwhile")
         if time.monotonic() > ends:
             return False
         await asyncio.sleep(POLL_SECONDS / 2)

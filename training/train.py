@@ -70,7 +70,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     Raises DataFault, FitError, ArtifactError: nothing visible is left then.
     """
     check_publishable(artifacts, version)
-    torch.set_num_threads(allowed_cores())
+    torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))  # OMP_NUM_THREADS and containers' limits
     torch.manual_seed(config.train.seed)  # initial weights and dropout; shuffles have a generator of their own
 
     # ---- rows and parts: nothing below is fitted on a row that is not in parts["train"]

@@ -216,6 +216,6 @@ def _authorization(headers: Headers) -> str | None:
 
 async def _fail_when_gone(receive: Receive, future: asyncio.Future[Answer[Scored]]) -> None:
     """Once the body is read, the next message is that the client left: its request leaves the queue."""
-    await receive()
-    if not future.done():
+    message = await receive()
+    if message["type"] == "http.disconnect" and not future.done():
         future.set_exception(ClientGone())

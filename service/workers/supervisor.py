@@ -113,10 +113,10 @@ class Supervisor:
             "listening", url=url, replica=self._replica, workers=len(self._slots), threads=self._settings.threads
         )
         code = self._watch()
-        self._stop()
+        drained = self._stop()
         self._forget(None)
-        logs.event("stopped")
-        return code
+        logs.event("stopped", drained=drained)
+        return code if drained else 1
 
     def _watch(self) -> int:
         """Replace the dead until a signal comes, or none can start at all."""
@@ -132,18 +132,20 @@ class Supervisor:
             time.sleep(TICK_SECONDS)
         return 0
 
-    def _stop(self) -> None:
-        """Let the workers drain; a second signal, or too much time, kills them."""
+    def _stop(self) -> bool:
+        """Let the workers drain; a second signal, or too much time, kills them. Whether none had to be."""
         running = [slot.process for slot in self._slots if slot.process is not None and slot.process.poll() is None]
         logs.event("draining", workers=len(running))
         for process in running:
             process.terminate()
-        first, ends = self._signals, time.monotonic() + self._settings.drain_seconds + GRACE_SECONDS
+        ends = time.monotonic() + self._settings.drain_seconds + GRACE_SECONDS
         while any(process.poll() is None for process in running):
-            if self._signals > max(1, first) or time.monotonic() > ends:
+            if self._signals > 1 or time.monotonic() > ends:
                 for process in running:
                     process.kill()
             time.sleep(TICK_SECONDS)
+        # One that was still importing has let nobody in: the signal itself may end it.
+        return all(process.returncode in (0, -signal.SIGTERM) for process in running)
 
     def _start(self, slot: Slot) -> None:
         handles = (self._listener.fileno(), self._lifeline)

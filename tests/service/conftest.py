@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from tests.service.workplace import settings
 from tests.tiny import publish_tiny
 
 
@@ -21,3 +22,9 @@ def _artifacts(published, tmp_path):
     """A copy that a test may damage."""
     shutil.copytree(published, tmp_path / "artifacts")
     return tmp_path / "artifacts"
+
+
+@pytest.fixture(name="config")
+def _config(artifacts, tmp_path):
+    """A service whose state begins with v1 alone."""
+    return settings(artifacts, tmp_path / "state.db", weights={"v1": 1.0}, load="none")

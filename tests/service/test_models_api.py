@@ -1,45 +1,14 @@
-"""/models over HTTP: statuses, bodies and headers of the contract, on a real worker."""
+"""Versions over HTTP: listed, loaded, unloaded, refused, on a real worker."""
 
-import asyncio
 import json
 import shutil
-from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.service.workplace import settings, worker
-
-JSON = {"content-type": "application/json"}
+from tests.service.workplace import listing, with_two_versions
 
 
-@asynccontextmanager
-async def two_versions(artifacts, tmp_path, **more):
-    """v1 has 90, v2 10; v3 is on disk alone."""
-    config = settings(artifacts, tmp_path / "state.db", weights={"v1": 90.0, "v2": 10.0}, load="none", **more)
-    async with worker(config) as one:
-        yield one
-
-
-def with_worker(test):
-    """Run an async test against a worker with two versions."""
-
-    def run(artifacts, tmp_path, **more):
-        async def main():
-            async with two_versions(artifacts, tmp_path) as one:
-                await test(one, **more)
-
-        asyncio.run(main())
-
-    run.__name__ = test.__name__
-    return run
-
-
-async def stable(one):
-    """GET /models, byte for byte."""
-    return (await one.get("/models")).content
-
-
-@with_worker
+@with_two_versions
 async def test_the_listing_has_what_the_contract_names(one):
     answer = await one.get("/models")
     body = answer.json()
@@ -56,171 +25,21 @@ async def test_the_listing_has_what_the_contract_names(one):
     assert [(replica["id"], replica["epoch"]) for replica in body["replicas"]] == [("local", 1)]
 
 
-@with_worker
+@with_two_versions
 async def test_one_version_is_shown_with_its_feature_schema(one):
     body = (await one.get("/models/v3")).json()
     assert body["state"] == "available"
     assert [feature["name"] for feature in body["schema"]["features"]][:2] == ["user_id", "age"]
 
 
-@with_worker
+@with_two_versions
 async def test_an_unknown_version_is_404_with_the_nearest(one):
     answer = await one.get("/models/v33")
     assert answer.status_code == 404
     assert "v3" in answer.json()["detail"]
 
 
-@with_worker
-async def test_a_switch_answers_the_new_document_its_tag_and_what_moves(one):
-    answer = await one.weights({"v1": 50, "v2": 50}, coverage=0.5, experiment="home-feed-7", comment="ramp")
-    body = answer.json()
-    assert (answer.status_code, answer.headers["etag"], body["epoch"]) == (200, '"2"', 2)
-    assert (body["weights"], body["coverage"], body["experiment"]) == ({"v1": 50, "v2": 50}, 0.5, "home-feed-7")
-    assert 0 < body["moved_fraction"] < 1
-
-
-@with_worker
-async def test_the_same_document_again_is_200_and_no_new_epoch(one):
-    answer = await one.weights({"v1": 90, "v2": 10}, comment="another word")
-    assert (answer.status_code, answer.json()["epoch"], answer.json()["moved_fraction"]) == (200, 1, 0)
-
-
-@with_worker
-async def test_a_dry_run_tells_and_changes_nothing(one):
-    before = await stable(one)
-    body = (await one.weights({"v2": 1}, "?dry_run=true")).json()
-    assert (body["moved_fraction"], body["epoch"], body["dry_run"]) == (pytest.approx(0.9), 1, True)
-    assert await stable(one) == before
-
-
-@with_worker
-async def test_a_dry_run_says_that_another_experiment_redraws(one):
-    body = (await one.weights({"v1": 90, "v2": 10}, "?dry_run=true", experiment="other")).json()
-    assert "redrawn" in body["warnings"][0]
-
-
-@with_worker
-async def test_a_misspelt_parameter_does_not_make_the_change(one):
-    before = await stable(one)
-    answer = await one.weights({"v2": 1}, "?dryrun=true")
-    assert answer.status_code == 422
-    assert answer.json()["detail"][0]["loc"] == ["query", "dryrun"]
-    assert "dry_run" in answer.json()["detail"][0]["msg"]
-    assert await stable(one) == before
-
-
-@pytest.mark.parametrize("sent", ['"1"', '"7", "1"', "*", ' "1" '])
-def test_if_match_of_the_current_epoch_is_let_through(artifacts, tmp_path, sent):
-    async def check(one):
-        assert (await one.weights({"v2": 1}, headers={"If-Match": sent})).status_code == 200
-
-    with_worker(check)(artifacts, tmp_path)
-
-
-@pytest.mark.parametrize("sent", ['"2"', 'W/"1"', "1", '"01"', '"2", W/"1"', ""])
-def test_if_match_of_anything_else_is_412_with_the_document(artifacts, tmp_path, sent):
-    async def check(one):
-        answer = await one.weights({"v2": 1}, headers={"If-Match": sent})
-        assert (answer.status_code, answer.headers["etag"]) == (412, '"1"')
-        assert (answer.json()["epoch"], answer.json()["weights"]) == (1, {"v1": 90, "v2": 10})
-
-    with_worker(check)(artifacts, tmp_path)
-
-
-@with_worker
-async def test_a_rollback_honours_if_match_too(one):
-    answer = await one.client.post("/models/weights/rollback", headers={"If-Match": '"9"'})
-    assert answer.status_code == 412
-
-
-BAD = (
-    ('{"weights":{}}', 422, ["body", "weights"]),
-    ('{"weights":{"v1":-0.1,"v2":1.1}}', 422, ["body", "weights", "v1"]),
-    ('{"weights":{"v1":0.5,"v2":NaN}}', 422, ["body", "weights", "v2"]),
-    ('{"weights":{"v1":0.5,"v2":Infinity}}', 422, ["body", "weights", "v2"]),
-    ('{"weights":{"v1":0.5,"v2":1e999}}', 422, ["body", "weights", "v2"]),
-    ('{"weights":{"v1":"0.5","v2":0.5}}', 422, ["body", "weights", "v1"]),
-    ('{"weights":{"v1":true,"v2":0}}', 422, ["body", "weights", "v1"]),
-    ('{"weights":{"v1":null}}', 422, ["body", "weights", "v1"]),
-    ('{"weights":{"v1":0,"v2":0}}', 422, ["body", "weights"]),
-    ('{"weights":{"v1":1e308,"v2":1e308}}', 422, ["body", "weights"]),
-    ('{"weights":{"v1":1e-320,"v2":1e300}}', 422, ["body", "weights"]),
-    ('{"weights":{"v1":1' + "0" * 400 + "}}", 422, ["body", "weights", "v1"]),
-    ('{"weights":[["v1",1]]}', 422, ["body", "weights"]),
-    ('{"weights":{"http://127.0.0.1:1/x":1}}', 422, ["body", "weights", "http://127.0.0.1:1/x"]),
-    ('{"weights":{"../v1":1}}', 422, ["body", "weights", "../v1"]),
-    ('{"weights":{"":1}}', 422, ["body", "weights", ""]),
-    ('{"coverage":1}', 422, ["body", "weights"]),
-    ('{"weights":{"v1":1},"coverage":1.5}', 422, ["body", "coverage"]),
-    ('{"weights":{"v1":1},"coverage":null}', 422, ["body", "coverage"]),
-    ('{"weights":{"v1":1},"coverage":true}', 422, ["body", "coverage"]),
-    ('{"weights":{"v1":1},"default":7}', 422, ["body", "default"]),
-    ('{"weights":{"v1":1},"experiment":"a b"}', 422, ["body", "experiment"]),
-    ('{"weights":{"v1":1},"experiment":""}', 422, ["body", "experiment"]),
-    ('{"weights":{"v1":1},"comment":7}', 422, ["body", "comment"]),
-    ('{"weights":{"v1":1},"shadow":{"version":"v3","fraction":0.1}}', 422, ["body", "shadow"]),
-    ('{"weights":{"v1":1},"salt":"x"}', 422, ["body", "salt"]),
-    ("[]", 422, ["body"]),
-    ("null", 422, ["body"]),
-    ("", 422, ["body", "weights"]),
-    ('{"weights":{"nope":1}}', 404, None),
-    ('{"weights":{"v1":1},"default":"nope"}', 404, None),
-    ('{"weights":{"v1":1,"v3":1}}', 409, None),
-    ('{"weights":{"v1":1},"default":"v3"}', 409, None),
-    ('{"weights":{"v1":1}', 400, None),
-    ('\ufeff{"weights":{"v1":1}}', 400, None),
-    ("[" * 100_000, 400, None),
-)
-
-
-@with_worker
-async def test_ab03_bad_documents_are_refused_and_leave_the_listing_as_it_was(one):
-    before = await stable(one)
-    for body, status, loc in BAD:
-        answer = await one.client.put("/models/weights", content=body.encode(), headers=JSON)
-        assert answer.status_code == status, (body[:80], answer.text)
-        if loc is not None:
-            assert answer.json()["detail"][0]["loc"] == loc, body[:80]
-        assert await stable(one) == before, body[:80]
-
-
-@with_worker
-async def test_a_body_that_is_not_utf8_is_400(one):
-    answer = await one.client.put("/models/weights", content=b'{"weights":{"v\xff":1}}', headers=JSON)
-    assert answer.status_code == 400
-
-
-@with_worker
-async def test_what_is_not_built_yet_says_so(one):
-    shadow = await one.weights({"v1": 1}, shadow={"version": "v2", "fraction": 0.1})
-    catalog = await one.put("/models/v1/catalog", {"revision": 1})
-    assert [answer.status_code for answer in (shadow, catalog)] == [422, 422]
-    assert all("not built yet" in answer.json()["detail"][0]["msg"] for answer in (shadow, catalog))
-
-
-@with_worker
-async def test_a_shadow_of_null_is_what_there_is(one):
-    assert (await one.weights({"v1": 1}, shadow=None)).status_code == 200
-
-
-@with_worker
-async def test_the_nearest_field_is_named(one):
-    answer = await one.put("/models/weights", {"weights": {"v1": 1}, "experimnt": "x"})
-    assert "experiment" in answer.json()["detail"][0]["msg"]
-
-
-@with_worker
-async def test_ab03_sums_other_than_one_are_normalised(one):
-    assert (await one.weights({"v1": 0.7, "v2": 0.3})).status_code == 200
-    await one.put("/models/v3")
-    three = (await one.weights({"v1": 0.7, "v2": 0.2, "v3": 0.1})).json()
-    assert three["weights"] == {"v1": 0.7, "v2": 0.2, "v3": 0.1}
-    body = (await one.weights({"v1": 0.5, "v2": 0.4})).json()
-    assert body["weights"] == {"v1": 0.5, "v2": 0.4}
-    assert body["shares"] == pytest.approx({"v1": 5 / 9, "v2": 4 / 9})
-
-
-@with_worker
+@with_two_versions
 async def test_a_load_is_at_weight_0_and_idempotent(one):
     first, again = await one.put("/models/v3"), await one.put("/models/v3")
     assert (first.status_code, again.status_code) == (200, 200)
@@ -229,7 +48,7 @@ async def test_a_load_is_at_weight_0_and_idempotent(one):
     assert (await one.get("/models")).json()["epoch"] == 1
 
 
-@with_worker
+@with_two_versions
 async def test_a_version_that_does_not_exist_is_404(one):
     assert (await one.put("/models/v9")).status_code == 404
     assert (await one.client.delete("/models/v9")).status_code == 404
@@ -252,21 +71,21 @@ async def test_a_version_that_does_not_exist_is_404(one):
 )
 def test_se03_what_is_no_name_is_422_and_nothing_is_touched(artifacts, tmp_path, name):
     async def check(one):
-        before = await stable(one)
+        before = await listing(one)
         answer = await one.client.put(f"/models/{name}")
         assert answer.status_code == 422, answer.text
-        assert await stable(one) == before
+        assert await listing(one) == before
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)
 
 
-@with_worker
+@with_two_versions
 async def test_se03_a_load_takes_no_address_in_its_body(one):
     answer = await one.put("/models/v3", {"url": "http://127.0.0.1:1/x"})
     assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "url"])
 
 
-@with_worker
+@with_two_versions
 async def test_a_version_in_use_is_not_unloaded(one):
     await one.weights({"v2": 1})
     default, heavy = await one.client.delete("/models/v1"), await one.client.delete("/models/v2")
@@ -275,54 +94,13 @@ async def test_a_version_in_use_is_not_unloaded(one):
     assert "weight" in heavy.json()["detail"]
 
 
-@with_worker
+@with_two_versions
 async def test_an_unloaded_version_is_available_and_answers_no_override(one):
     await one.weights({"v1": 1})
     assert (await one.client.delete("/models/v2")).json() == {"version": "v2", "state": "available"}
     assert (await one.states())["v2"] == "available"
     answer = await one.client.post("/predict", json={"instances": [{}], "version": "v2"})
     assert answer.status_code == 409
-
-
-@with_worker
-async def test_the_history_tells_who_when_from_to_and_why(one):
-    await one.weights({"v2": 1}, comment="try v2")
-    newest, first = (await one.get("/models/weights/history")).json()["history"]
-    assert (newest["epoch"], newest["who"], newest["comment"]) == (2, "local", "try v2")
-    assert (newest["from"]["weights"], newest["to"]["weights"]) == ({"v1": 90, "v2": 10}, {"v2": 1})
-    assert newest["when"] >= first["when"]
-    assert (first["who"], first["from"]) == ("start", None)
-
-
-@with_worker
-async def test_rollbacks_go_further_back_each_time_and_an_epoch_can_be_picked(one):
-    await one.weights({"v2": 1})
-    await one.weights({"v1": 1, "v2": 1})
-    rolled = [(await one.client.post("/models/weights/rollback")).json() for _ in range(2)]
-    assert [(body["epoch"], body["weights"]) for body in rolled] == [(4, {"v2": 1}), (5, {"v1": 90, "v2": 10})]
-    assert (await one.client.post("/models/weights/rollback")).status_code == 409
-    picked = await one.client.post("/models/weights/rollback", json={"epoch": 3})
-    assert picked.json()["weights"] == {"v1": 1, "v2": 1}
-
-
-@pytest.mark.parametrize("epoch", [0, -1, 1.5, "1", True, 2**70])
-def test_a_rollback_to_what_is_no_epoch_is_422(artifacts, tmp_path, epoch):
-    async def check(one):
-        assert (await one.client.post("/models/weights/rollback", json={"epoch": epoch})).status_code == 422
-
-    with_worker(check)(artifacts, tmp_path)
-
-
-@with_worker
-async def test_a_rollback_to_an_epoch_that_never_was_is_404(one):
-    assert (await one.client.post("/models/weights/rollback", json={"epoch": 99})).status_code == 404
-
-
-@with_worker
-async def test_a_rollback_to_a_version_that_is_not_ready_is_409(one):
-    await one.weights({"v1": 1})
-    await one.client.delete("/models/v2")
-    assert (await one.client.post("/models/weights/rollback")).status_code == 409
 
 
 def test_each_change_of_weights_or_versions_is_logged(artifacts, tmp_path, caplog):
@@ -334,7 +112,7 @@ def test_each_change_of_weights_or_versions_is_logged(artifacts, tmp_path, caplo
         await one.put("/models/v3")
         await one.client.delete("/models/v2")
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)
     assert caplog.messages.count("weights") == 1
     assert {"load asked for", "unloaded"} <= set(caplog.messages)
     [change] = [record for record in caplog.records if record.message == "weights"]
@@ -352,7 +130,7 @@ def test_ld01_a_version_of_another_scikit_learn_is_422_with_both_versions(artifa
         assert "0.24.2" in answer.json()["detail"]
         assert (await one.predict()).status_code == 200
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)
 
 
 def cut(path):
@@ -372,7 +150,7 @@ def test_ld02_a_broken_version_is_422_and_names_the_file(artifacts, tmp_path, na
     damage(artifacts / "v3" / name)
 
     async def check(one):
-        before = await stable(one)
+        before = await listing(one)
         answer = await one.put("/models/v3")
         assert answer.status_code == 422
         assert name in answer.json()["detail"]
@@ -380,7 +158,7 @@ def test_ld02_a_broken_version_is_422_and_names_the_file(artifacts, tmp_path, na
         assert (await one.weights({"v3": 1})).status_code == 409
         assert json.loads(before)["weights"] == (await one.get("/models")).json()["weights"]
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)
 
 
 def test_a_version_published_later_is_listed_and_loads(artifacts, tmp_path, published):
@@ -391,7 +169,7 @@ def test_a_version_published_later_is_listed_and_loads(artifacts, tmp_path, publ
         shutil.copytree(published / "v3", artifacts / "v3")
         assert (await one.put("/models/v3")).status_code == 200
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)
 
 
 def test_folders_of_work_in_progress_are_never_listed(artifacts, tmp_path, published):
@@ -401,4 +179,4 @@ def test_folders_of_work_in_progress_are_never_listed(artifacts, tmp_path, publi
     async def check(one):
         assert list(await one.states()) == ["v1", "v2", "v3"]
 
-    with_worker(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, tmp_path)

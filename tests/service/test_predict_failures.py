@@ -328,3 +328,24 @@ def test_counts_of_answers_rows_scores_and_assignments_agree():
     assert counts["assignments_total split v1"] + counts["assignments_total split v2"] == 60
     assert counts["assignments_total override v2"] == 1
     assert counts["queue_seconds_count v1"] == counts["requests_total 200 v1"] + 1
+
+
+def test_me04_the_latency_that_is_counted_is_the_clients():
+    async def main() -> tuple[list[float], dict[str, float]]:
+        def slow(encoded):
+            time.sleep(0.012)
+            return by_price(encoded)
+
+        async with desk(scores={"v1": slow}) as here:
+            waits = []
+            for _ in range(50):
+                begun = time.perf_counter()
+                await here.post(ROWS)
+                waits.append(time.perf_counter() - begun)
+            return waits, here.counts()
+
+    waits, counts = asyncio.run(main())
+    assert counts["request_seconds_count v1"] == 50
+    assert counts["request_seconds_sum v1"] == pytest.approx(sum(waits), rel=0.2)
+    assert 50 * 0.012 <= counts["model_seconds_sum v1"] <= counts["request_seconds_sum v1"]
+    assert "request_seconds_bucket 0.01 v1" not in counts

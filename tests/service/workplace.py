@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -79,3 +79,35 @@ async def until_ready(one: Worker) -> None:
 
 def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
     return Settings(artifacts=artifacts, state=f"sqlite:///{state}", **more)
+
+
+def with_two_versions(check: Callable[..., Awaitable[None]]) -> Callable[[Path, Path], None]:
+    """A test of an async check on a worker where v1 has 90, v2 has 10 and v3 is on disk alone."""
+
+    def run(artifacts: Path, tmp_path: Path) -> None:
+        async def main() -> None:
+            config = settings(artifacts, tmp_path / "state.db", weights={"v1": 90.0, "v2": 10.0}, load="none")
+            async with worker(config) as one:
+                await check(one)
+
+        asyncio.run(main())
+
+    run.__name__ = check.__name__
+    return run
+
+
+async def listing(one: Worker) -> bytes:
+    """GET /models, byte for byte."""
+    return (await one.get("/models")).content
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 5.0) -> None:
+    """Poll until the condition holds."""
+    ends = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < ends, "it never came to be"
+        await asyncio.sleep(0.02)
+
+
+def break_version(artifacts: Path, version: str) -> None:
+    (artifacts / version / "model.pt").write_bytes(b"")

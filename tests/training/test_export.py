@@ -1,0 +1,112 @@
+"""What is published: a module in evaluation mode, an exam that covers what requests may be, a full manifest."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from service.scoring.artifact import open_artifact, read_manifest
+from service.scoring.predictor import RankRequest, RowRequest
+from tests.training.tiny_data import config, fit, visible, write_data
+from training.config import Config
+from training.export import save_module
+from training.model import WideDeep
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    return fit(config(), write_data(folder / "data"), folder / "artifacts")
+
+
+def load(path: Path) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+        return torch.jit.load(path)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def test_ex01_every_part_of_the_saved_module_is_in_evaluation_mode(version: Path) -> None:
+    assert not any(part.training for part in load(version / "model.pt").modules())
+
+
+def test_ex01_a_hundred_answers_to_one_request_are_one_answer_and_nothing_in_the_module_moves(version: Path) -> None:
+    before = {name: value.clone() for name, value in load(version / "model.pt").state_dict().items()}
+    predictor = open_artifact(version).predictor
+    prepared = predictor.encode(RowRequest([{"user_id": 3, "age": 30, "item_id": "i4"}]))
+    assert len({float(predictor.score([prepared])[0][0]) for _ in range(100)}) == 1
+    after = load(version / "model.pt").state_dict()
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+
+
+def test_ex01_a_model_in_training_mode_is_not_saved(version: Path, tmp_path: Path) -> None:
+    model = WideDeep(open_artifact(version).encoder.layout, (4,), 0.5)
+    with pytest.raises(ValueError, match="training mode"):
+        save_module(model, tmp_path / "model.pt")
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_the_manifest_says_how_the_version_came_to_be(version: Path) -> None:
+    manifest = read_manifest(version)
+    assert Config.from_dict(manifest["training_config"]) == config()
+    assert manifest["seed"] == config().train.seed
+    assert manifest["command"] == "a test"
+    assert set(manifest["data"]["files"]) == {"events.parquet", "items.parquet"}
+    assert manifest["split"]["rows"] == {"train": 480, "valid": 60, "test": 60}
+    assert set(manifest["package"]) == {"name", "version", "commit"}
+    assert {"torch", "numpy", "scikit-learn", "python"} <= set(manifest["libraries"])
+    for part in ("valid", "test"):
+        assert {"auc", "logloss", "gauc", "ne", "calibration", "rows", "positives"} <= set(manifest["metrics"][part])
+
+
+def test_the_exam_asks_known_unknown_missing_and_out_of_range_values_in_both_forms(version: Path) -> None:
+    exam = json.loads((version / "exam.json").read_text())
+    rows = [row for request in exam["requests"] for row in request.get("instances", [])]
+    assert {} in rows
+    assert any(row.get("age") is None and "age" in row for row in rows)
+    assert any(isinstance(row.get("age"), float) and row["age"] > 54 for row in rows)
+    assert any("never seen" in str(row.get("user_id")) for row in rows)
+    rankings = [request for request in exam["requests"] if "candidates" in request]
+    assert any(isinstance(one, dict) for request in rankings for one in request["candidates"])
+    assert any("never seen" in str(one) for request in rankings for one in request["candidates"])
+    assert len(exam["requests"]) == len(exam["scores"]) >= 60
+
+
+def test_a_ranking_scores_as_the_rows_joined_by_hand(version: Path) -> None:
+    predictor = open_artifact(version).predictor
+    user, context = {"user_id": 5, "age": 20}, {"timestamp": 1_700_000_000}
+    catalog = {row["item_id"]: row for row in _catalog(version)}
+    ids = ["i3", "i1", "i20"]
+    ranked = predictor.score([predictor.encode(RankRequest(user, ids, context))])[0]
+    joined = [{**user, **context, **catalog[item]} for item in ids]
+    assert ranked == pytest.approx(predictor.score([predictor.encode(RowRequest(joined))])[0], abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_parameters_to_the_last_bit_and_another_seed_others(version: Path) -> None:
+    data = version.parent.parent / "data"
+    again, other = (
+        fit(config(train={"seed": seed}), data, version.parent.parent / "again", f"v{seed}") for seed in (1, 2)
+    )
+    first, second, third = (load(path / "model.pt").state_dict() for path in (version, again, other))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], third[name]) for name in first)
+
+
+def test_a_fit_leaves_nothing_visible_but_the_version(version: Path) -> None:
+    assert visible(version.parent) == ["v1"]
+
+
+def test_a_fit_writes_tensorboard_scalars_under_a_dot_folder(version: Path) -> None:
+    assert list((version.parent / ".runs" / "v1").rglob("events.out.tfevents.*"))
+
+
+def _catalog(version: Path) -> list[dict[str, object]]:
+    import pyarrow.parquet as pq
+
+    return [
+        {**row}
+        for row in pq.read_table(version / "catalog.parquet", columns=["item_id", "genres", "price"]).to_pylist()
+    ]
