@@ -30,7 +30,9 @@ def eager(version: Path, table: pa.Table) -> np.ndarray:
     model = WideDeep(artifact.encoder.layout, tuple(config["hidden"]), config["dropout"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-        model.load_state_dict(torch.jit.load(version / "model.pt").state_dict())
+        saved = torch.jit.load(version / "model.pt").state_dict()
+    # The exported module holds the model beside what it precomputes.
+    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("model.")})
     return np.array(eager_scores(model.eval(), artifact.encoder.encode_table(table)))
 
 

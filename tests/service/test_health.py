@@ -80,6 +80,8 @@ def test_draining_is_unready_and_alive(artifacts, tmp_path):
 class Wedged:
     """An engine that works on until it is let go."""
 
+    has_halves = False
+
     def __init__(self, engine):
         self.engine, self.released = engine, threading.Event()
 

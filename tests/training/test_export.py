@@ -45,7 +45,7 @@ def test_ex01_a_hundred_answers_to_one_request_are_one_answer_and_nothing_in_the
 def test_ex01_a_model_in_training_mode_is_not_saved(version: Path, tmp_path: Path) -> None:
     model = WideDeep(open_artifact(version).encoder.layout, (4,), 0.5)
     with pytest.raises(ValueError, match="training mode"):
-        save_module(model, tmp_path / "model.pt")
+        save_module(model, open_artifact(version).encoder.layout, tmp_path / "model.pt")
     assert not (tmp_path / "model.pt").exists()
 
 
