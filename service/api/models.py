@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from service import changes, logs, rollout
-from service.api import listing
+from service.api import listing, openapi_models
 from service.api.auth import check_admin
 from service.api.body import BodyLimits, ClientGone, read_json
 from service.api.parts import parts_of
@@ -41,7 +41,7 @@ async def get_models(request: Request) -> Response:
     return _json(listing.listing(document, workers, found), epoch=document.epoch)
 
 
-@router.put("/models/weights")
+@router.put("/models/weights", openapi_extra=openapi_models.PUT_WEIGHTS)
 async def put_weights(request: Request) -> Response:
     """Replace the whole split at once; `?dry_run=true` only says what would move."""
     who = _admin(request)
@@ -51,7 +51,7 @@ async def put_weights(request: Request) -> Response:
     return await _change(request, lambda change: changes.put_weights(change, proposal, terms), terms)
 
 
-@router.post("/models/weights/rollback")
+@router.post("/models/weights/rollback", openapi_extra=openapi_models.ROLLBACK)
 async def rollback(request: Request) -> Response:
     """Undo the current split, or go back to the one of `{"epoch": n}`."""
     who = _admin(request)
@@ -92,7 +92,7 @@ async def get_model(version: str, request: Request) -> Response:
     return _json({**listing.model(version, document, workers, manifest), "schema": schema}, epoch=document.epoch)
 
 
-@router.put("/models/{version:path}")
+@router.put("/models/{version:path}", openapi_extra=openapi_models.PUT_MODEL)
 async def put_model(version: str, request: Request) -> Response:
     """Load a version in every worker, at weight 0; `?wait=false` answers before it is ready."""
     parts = parts_of(request)
@@ -111,7 +111,7 @@ async def put_model(version: str, request: Request) -> Response:
     return _json({"version": version, "state": "ready"})
 
 
-@router.delete("/models/{version:path}")
+@router.delete("/models/{version:path}", openapi_extra=openapi_models.DELETE_MODEL)
 async def delete_model(version: str, request: Request) -> Response:
     """Drain and unload a version in every worker."""
     parts = parts_of(request)

@@ -83,6 +83,7 @@ def run(settings: Settings, given: argparse.Namespace) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=75,  # longer than a gateway's own idle limit, so that it is the gateway who closes
         timeout_graceful_shutdown=1,
     )
     server = Server(config, settings.drain_seconds)

@@ -180,3 +180,12 @@ def test_folders_of_work_in_progress_are_never_listed(artifacts, tmp_path, publi
         assert list(await one.states()) == ["v1", "v2", "v3"]
 
     with_two_versions(check)(artifacts, tmp_path)
+
+
+@with_two_versions
+async def test_the_docs_describe_the_bodies_that_are_parsed_by_hand(one):
+    paths = (await one.get("/openapi.json")).json()["paths"]
+    body = paths["/models/weights"]["put"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(body["properties"]) == {"weights", "coverage", "default", "shadow", "experiment", "comment"}
+    assert "requestBody" in paths["/models/weights/rollback"]["post"]
+    assert (await one.get("/docs")).status_code == 200

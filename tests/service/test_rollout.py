@@ -35,6 +35,23 @@ def test_a_load_that_is_not_waited_for_is_202_and_comes_to_be(config):
     asyncio.run(main())
 
 
+def test_a_load_that_is_not_waited_for_and_fails_is_listed_with_its_reason(config, artifacts):
+    break_version(artifacts, "v2")
+
+    async def main():
+        async with workers(config, 2) as team:
+            assert (await team[0].put("/models/v2?wait=false")).status_code == 202
+
+            async def listed():
+                model = (await team[1].get("/models/v2")).json()
+                return model["state"] == "failed" and "model.pt" in model["error"]
+
+            await until(listed)
+            assert (await team[0].predict()).status_code == 200
+
+    asyncio.run(main())
+
+
 def test_ld02_a_load_that_fails_in_this_worker_changes_nothing(config, artifacts):
     break_version(artifacts, "v2")
 

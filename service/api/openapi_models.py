@@ -1,0 +1,73 @@
+"""How the calls of /models stand in the OpenAPI document: parsed by hand, so described by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.names import RULE
+
+_ADMIN = (
+    "Needs `Authorization: Bearer $TWINRANK_ADMIN_TOKEN`; without such a token set, taken only while the service is "
+    "bound to loopback."
+)
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "description": 'The epoch that is meant, as `"7"`; 412 with the current document where it is another.',
+    "schema": {"type": "string"},
+}
+_NAME = {"type": "string", "description": RULE}
+_SPLIT = {
+    "type": "object",
+    "required": ["weights"],
+    "additionalProperties": False,
+    "properties": {
+        "weights": {
+            "type": "object",
+            "description": "Weight by version; shares are weight / sum, a version not named has none, 0 means zero.",
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
+        "coverage": {"type": "number", "minimum": 0, "maximum": 1, "description": "The part of the units split."},
+        "default": {**_NAME, "description": "Answers units outside the coverage."},
+        "experiment": {**_NAME, "description": "Salts the assignment: another one redraws every unit."},
+        "shadow": {"type": "null", "description": "Not built yet."},
+        "comment": {"type": "string", "description": "For the history."},
+    },
+    "examples": [{"weights": {"v1": 90, "v2": 10}, "experiment": "home-feed-7", "comment": "first step"}],
+}
+_EPOCH = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"epoch": {"type": "integer", "minimum": 1, "description": "Left out: undo the current split."}},
+}
+
+
+def _flag(name: str, default: bool, about: str) -> dict[str, Any]:
+    schema = {"type": "boolean", "default": default}
+    return {"name": name, "in": "query", "description": about, "schema": schema}
+
+
+def _body(schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+    return {"required": required, "content": {"application/json": {"schema": schema}}}
+
+
+_DRY_RUN = _flag("dry_run", False, "Only say what would move.")
+
+PUT_WEIGHTS: dict[str, Any] = {
+    "description": f"Replaces the whole split at once; only `weights` is required, the rest keeps its value. {_ADMIN}",
+    "parameters": [_DRY_RUN, _IF_MATCH],
+    "requestBody": _body(_SPLIT, required=True),
+}
+ROLLBACK: dict[str, Any] = {
+    "description": "Restores what the current split replaced, each time one further back, or the split of an epoch; "
+    f"always as a new epoch. {_ADMIN}",
+    "parameters": [_DRY_RUN, _IF_MATCH],
+    "requestBody": _body(_EPOCH, required=False),
+}
+PUT_MODEL: dict[str, Any] = {
+    "description": f"Loads a version in every worker of every replica, at weight 0. {_ADMIN}",
+    "parameters": [_flag("wait", True, "Answer only once it is ready everywhere; else 202 at once.")],
+}
+DELETE_MODEL: dict[str, Any] = {
+    "description": f"Drains and unloads a version everywhere; 409 while it has weight or is the default. {_ADMIN}",
+}
