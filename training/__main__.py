@@ -24,6 +24,8 @@ FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # Read when torch is imported, below. Waiting threads else spin, and beside a busy neighbour a fit takes minutes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     options = _parser().parse_args(arguments)
     _log_to_streams()
     try:
