@@ -31,7 +31,7 @@ setup: .venv/.installed ## makes .venv and installs everything, pinned; again on
 	@touch $@
 
 demo: setup ## trains v1 and v2 on MovieLens-100K if absent, serves both at 90/10 in the foreground (HOST, PORT, WORKERS)
-	@$(PY) tools/demo.py --host "$(HOST)" --port "$(PORT)" --workers "$(WORKERS)"
+	@exec $(PY) tools/demo.py --host "$(HOST)" --port "$(PORT)" --workers "$(WORKERS)"
 
 train: setup ## the demo's training alone: artifacts/v1 and artifacts/v2, if absent
 	@$(PY) tools/demo.py --only-train

@@ -119,6 +119,13 @@ def test_ci_runs_the_gate_of_the_makefile():
     assert {"setup", "demo", "test", "check-slow", "lint"} <= targets()
 
 
+def test_a_stopped_demo_leaves_no_server_behind():
+    """make sends a signal to the recipe's shell: the demo must be that process, not its child."""
+    recipe = text("Makefile").split("\ndemo: ")[1].splitlines()[1]
+    assert recipe.startswith("\t@exec ")
+    assert "os.execv" in text("tools/demo.py")
+
+
 def test_make_targets_named_in_the_readme_exist():
     named = set(re.findall(r"\bmake ([a-z-]+)", text("README.md")))
     assert {"demo", "test"} <= named <= targets()
