@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def main(argv: list[str]) -> int:
 
 
 def _serve(given: argparse.Namespace, argv: list[str]) -> int:
+    # Until the supervisor has its own way with it: the first process of a container would ignore it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from service.workers.supervisor import serve
 
     settings = read_settings(given)

@@ -82,10 +82,11 @@ def put_weights(change: Transaction, proposal: Proposal, terms: Terms) -> Change
     """Replace the split. Raises Stale, Unknown for a version that is not there, Conflict for one that is not ready."""
     old = change.document()
     _check_epoch(old, terms)
-    _check_known([*proposal.weights, *([proposal.default] if proposal.default else [])], terms.known)
+    workers = change.workers()
+    _check_known([*proposal.weights, *([proposal.default] if proposal.default else [])], _known(terms, workers))
     weights = _with_weight(proposal.weights)
     default = proposal.default or old.default or heaviest(weights)
-    _check_ready({*weights, *({default} if default != old.default else ())}, change.workers())
+    _check_ready({*weights, *({default} if default != old.default else ())}, workers)
     new = replace(
         old,
         weights=weights,
@@ -111,8 +112,9 @@ def rollback(change: Transaction, epoch: int | None, terms: Terms) -> Changed:
     if row is None:
         raise Unknown(f"no epoch {target} in the history")
     new = replace(old.with_traffic(row.traffic), comment=f"rollback to epoch {target}")
-    _check_known(new.needed, terms.known)
-    _check_ready(new.needed, change.workers())
+    workers = change.workers()
+    _check_known(new.needed, _known(terms, workers))
+    _check_ready(new.needed, workers)
     return _replace(change, old, new, terms, undo=row.undo if epoch is None else old.epoch)
 
 
@@ -169,6 +171,11 @@ def _with_weight(weights: Mapping[str, float]) -> dict[str, float]:
 def _check_epoch(document: Document, terms: Terms) -> None:
     if terms.epochs is not None and document.epoch not in terms.epochs:
         raise Stale(document)
+
+
+def _known(terms: Terms, workers: list[Worker]) -> set[str]:
+    """Versions on disk, and those that are loaded though their folder is gone: traffic can still be moved to them."""
+    return {*terms.known, *(name for worker in workers for name, one in worker.states.items() if one.state == "ready")}
 
 
 def _check_known(versions: Collection[str], known: Collection[str]) -> None:

@@ -67,11 +67,14 @@ class Control:
         self._telling = asyncio.Lock()
         self._told = 0.0
         self._lost = False
+        self._trouble: str | None = None
+        self._behind = 0
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="state")
         self._follower: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Control:
-        await self._call(lambda: fill(self._store, self._settings))
+        if not self._seat.replacement:
+            await self._call(lambda: fill(self._store, self._settings))
         self.apply(await self._tell())
         self._follower = asyncio.create_task(self._follow())
         return self
@@ -110,10 +113,12 @@ class Control:
         """The living workers of all replicas."""
         return await self._call(self._store.workers)
 
-    def apply(self, document: Document) -> None:
-        """Take a document over, whole; one older than what is known is ignored."""
-        if document.revision <= self.document.revision:
+    def apply(self, document: Document, *, restored: bool = False) -> None:
+        """Take a document over, whole; one older than what is known is ignored, unless the state was `restored`."""
+        if document.revision <= self.document.revision and not restored:
             return
+        if restored:
+            logs.event("state was set back", level=logging.WARNING, epoch=document.epoch, known=self.document.epoch)
         if document.epoch != self.document.epoch:
             self._since = time.time()
         self.document, self.split = document, document.split()
@@ -133,7 +138,7 @@ class Control:
         """Why this worker should get no requests; None where it should."""
         if self.draining:
             return "draining"
-        reason = unready(self.document, self._registry, self._settings)
+        reason = self._trouble or unready(self.document, self._registry, self._settings)
         if reason is None and not self._together:
             return "not every worker is ready yet"
         return reason
@@ -159,6 +164,7 @@ class Control:
         while True:
             try:
                 await self._look()
+                self._trouble = None
                 if self._lost:
                     logs.event("state store is back")
                     self._lost = False
@@ -167,6 +173,10 @@ class Control:
                     logs.event("state store lost; the last split holds", level=logging.ERROR, error=str(error))
                     self._lost = True
                 self._told = 0.0  # once the store is back, the others hear of this worker first
+            except Exception as error:  # noqa: BLE001 - following must not end in silence, whatever it met
+                if self._trouble is None:
+                    logs.event("following the store failed", level=logging.ERROR, exc_info=error)
+                self._trouble = f"following the state failed: {type(error).__name__}"
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
@@ -174,7 +184,12 @@ class Control:
 
     async def _look(self) -> None:
         if await self._call(self._store.revision) != self.document.revision:
-            self.apply(await self._call(self._store.document))
+            document = await self._call(self._store.document)
+            # Twice in a row behind what is known is no race with a change of this worker: the state was set back.
+            self._behind = self._behind + 1 if document.revision < self.document.revision else 0
+            self.apply(document, restored=self._behind > 1)
+        else:
+            self._behind = 0
         self._reconciler.look(self.document)
         if not self._together and self.document.weights:
             self._together = await self._all_ready()

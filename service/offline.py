@@ -58,6 +58,9 @@ def _score(artifact: Artifact, source: Path, target: Path) -> int:
     try:
         with pq.ParquetFile(source) as file:
             schema = file.schema_arrow
+            if len(set(schema.names)) < len(schema.names):
+                twice = next(name for name in schema.names if schema.names.count(name) > 1)
+                raise ScoreError(f"{source}: it has two columns '{twice}'")
             if SCORE in schema.names:
                 raise ScoreError(f"{source}: it has a column '{SCORE}' already; rename it")
             catalog = _catalog(artifact, schema)

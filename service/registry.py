@@ -18,7 +18,7 @@ from service.config import Settings
 from service.scorer import Request, Scored, Scorer, row_count
 from service.scoring.artifact import open_artifact
 from service.scoring.files import ArtifactError
-from service.scoring.known import KnownNames
+from service.scoring.known import KnownNames, folder_state
 from service.scoring.predictor import Predictor
 
 
@@ -56,7 +56,7 @@ class Registry:
         self._loads = asyncio.Lock()
         # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._folder_changed: int | None = None
+        self._folder_changed: list[tuple[str, int]] | None = None
         self.known = KnownNames.scan(settings.artifacts)
 
     async def __aenter__(self) -> Registry:
@@ -153,7 +153,7 @@ class Registry:
 
     def _scan(self) -> KnownNames:
         try:
-            changed = self._settings.artifacts.stat().st_mtime_ns
+            changed = folder_state(self._settings.artifacts)
         except OSError:
             return self.known
         if changed == self._folder_changed:

@@ -16,6 +16,11 @@ ACKNOWLEDGE_SECONDS = 2.0
 LOAD_SECONDS = 600.0
 
 
+async def want(control: Control, version: str) -> None:
+    """Store the wish to have a version loaded; every worker loads it in its own time, this one too."""
+    control.apply((await control.change(lambda change: changes.ask(change, version)))[0])
+
+
 async def load(control: Control, registry: Registry, version: str) -> None:
     """Load here first, then in every worker of every replica; LoadError where it fails in any: then it is not wanted.
 

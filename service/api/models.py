@@ -103,11 +103,10 @@ async def put_model(version: str, request: Request) -> Response:
     if version not in await _known(request):
         raise Unknown(f"no version '{version}' in the artifacts")
     logs.event("load asked for", version=version, who=who)
-    work = rollout.load(parts["control"], parts["registry"], version)
     if not wait:
-        parts["control"].spawn(work)
+        await rollout.want(parts["control"], version)
         return _json({"version": version, "state": "loading"}, status=202)
-    await work
+    await rollout.load(parts["control"], parts["registry"], version)
     return _json({"version": version, "state": "ready"})
 
 
@@ -166,8 +165,10 @@ def _flags(request: Request, *known: str) -> dict[str, bool]:
     """The query's flags. One that is not known is refused: a misspelt dry_run must not make the change."""
     faults = []
     flags: dict[str, bool] = {}
-    for name, value in request.query_params.items():
-        if name not in known:
+    for name, value in request.query_params.multi_items():
+        if name in flags:
+            faults.append(Fault(("query", name), "given twice", "repeated"))
+        elif name not in known:
             shown = shorten(name)
             faults.append(Fault(("query", shown), f"no such parameter{nearest(shown, known)}", "extra_forbidden"))
         elif value.lower() not in FLAGS:

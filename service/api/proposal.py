@@ -63,7 +63,9 @@ def read_body(body: bytes | bytearray) -> object:
     """JSON, an empty body as no fields; NaN and infinities are read as numbers, so that what holds them is refused
     by name. Raises NotJson."""
     try:
-        return json.loads(body.decode("utf-8")) if body else {}
+        found = json.loads(body.decode("utf-8")) if body else {}
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate could be stored, but never shown again
+        return found
     except RecursionError:
         raise NotJson("the JSON is nested too deep") from None
     except ValueError as error:

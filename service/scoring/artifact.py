@@ -32,6 +32,7 @@ from service.scoring.files import (
 )
 from service.scoring.predictor import Predictor, RankRequest, RowRequest
 from service.scoring.scalers import scaler_versions
+from service.scoring.schema import FeatureSchema, SchemaError
 from service.scoring.values import EncodeError
 
 TOLERANCE = 1e-5
@@ -101,11 +102,31 @@ def read_manifest(path: Path) -> dict[str, Any]:
     absent = [key for key in _MANIFEST_KEYS if key not in manifest]
     if absent:
         raise ArtifactError(f"{MANIFEST}: '{absent[0]}' is missing")
-    if not all(isinstance(manifest[key], dict) for key in ("schema", "files", "libraries")):
-        raise ArtifactError(f"{MANIFEST}: 'schema', 'files' and 'libraries' must be objects")
+    if not all(isinstance(manifest[key], dict) for key in ("schema", "files", "libraries", "metrics")):
+        raise ArtifactError(f"{MANIFEST}: 'schema', 'files', 'libraries' and 'metrics' must be objects")
+    _check_plain(manifest)
+    try:
+        FeatureSchema.from_dict(manifest["schema"])
+    except SchemaError as error:
+        raise ArtifactError(f"{MANIFEST}: {error}") from None
     if manifest["engine"] != TORCHSCRIPT:
         raise ArtifactError(f"{MANIFEST}: engine '{manifest['engine']}' is not supported, only {TORCHSCRIPT}")
     return manifest
+
+
+def _check_plain(value: object) -> None:
+    """Refuse what cannot be shown again as JSON: half a surrogate, an integer beyond 64 bits."""
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value):
+        raise ArtifactError(f"{MANIFEST}: a text holds half a surrogate")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ArtifactError(f"{MANIFEST}: an integer is beyond 64 bits")
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_plain(key)
+            _check_plain(one)
+    elif isinstance(value, list):
+        for one in value:
+            _check_plain(one)
 
 
 def version_names(root: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -176,10 +177,10 @@ def _text_seconds(name: str, column: Column) -> tuple[Ints, npt.NDArray[np.bool_
 
 def _seconds_of(value: str | float) -> int:
     if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return iso_seconds(str(value))
+        with suppress(ValueError):
+            value = float(value) if "_" not in value else value
+        if isinstance(value, str):
+            return iso_seconds(value)
     if not np.isfinite(value):
         raise ValueFault("the time is not finite", "finite_number")
     return in_range(value)

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.scoring.artifact import read_manifest, version_names
-from service.scoring.files import ArtifactError
-from service.scoring.schema import FeatureSchema, SchemaError
+from service.scoring.files import MANIFEST, ArtifactError
+from service.scoring.schema import FeatureSchema
+
+
+def folder_state(root: Path) -> list[tuple[str, int]]:
+    """Each version with the time of its manifest: differs once a version came, went or was replaced."""
+    return [(name, (root / name / MANIFEST).stat().st_mtime_ns) for name in version_names(root)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class KnownNames:
         for name in version_names(root):
             try:
                 schemas.append(FeatureSchema.from_dict(read_manifest(root / name)["schema"]))
-            except (ArtifactError, SchemaError, KeyError, TypeError):
+            except ArtifactError:
                 continue
         return cls.of(schemas)
 

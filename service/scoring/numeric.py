@@ -54,7 +54,10 @@ class NumericField:
         # The sum of huge values may overflow where their mean does not.
         mean = math.fsum(present / len(present))
         bare = cls(feature, low, high, mean, missing)
-        return bare.with_scaler(scaler), scaler
+        try:
+            return bare.with_scaler(scaler), scaler
+        except ValueError:
+            raise DataError(feature.name, f"its range, {low:g} to {high:g}, is too wide to be scaled") from None
 
     def with_scaler(self, scaler: Scaler | None) -> NumericField:
         """The same encoder with the arithmetic read out of `scaler`; raises ValueError where its state does not fit."""

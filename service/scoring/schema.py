@@ -92,6 +92,9 @@ class FeatureSchema:
         """Check the `[[features]]` and `[[crosses]]` tables of a config; raises SchemaError."""
         if not features:
             raise SchemaError("[[features]]: at least one feature is needed")
+        for key, role in ((unit, "unit"), (item, "item")):
+            if key is not None and (not isinstance(key, str) or not key):
+                raise SchemaError(f"'{role}' must be a column's name")
         parsed = tuple(_feature(table, f"[[features]] number {n}") for n, table in enumerate(features, 1))
         names = [feature.name for feature in parsed]
         if twice := first_repeated(names):
@@ -120,7 +123,11 @@ class FeatureSchema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureSchema:
-        return cls.parse(data["features"], data["crosses"], unit=data["unit"], item=data["item"])
+        """The inverse of `to_dict`; raises SchemaError for anything else."""
+        try:
+            return cls.parse(data["features"], data["crosses"], unit=data["unit"], item=data["item"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SchemaError(f"no feature schema ({type(error).__name__}: {error})") from None
 
     def of_side(self, *sides: str) -> tuple[Feature, ...]:
         return tuple(feature for feature in self.features if feature.side in sides)

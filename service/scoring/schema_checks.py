@@ -44,13 +44,20 @@ def integer(value: object, least: int, where: str) -> int:
     return value
 
 
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
 def edges(value: object, where: str) -> tuple[float, ...]:
     if isinstance(value, str):
         raise SchemaError(f'{where}: bins = "{value}" is not built yet; give the edges as a list of numbers')
     if not isinstance(value, list | tuple) or not value:
         raise SchemaError(f"{where}: 'bins' must be a list of numbers")
     for edge in value:
-        if isinstance(edge, bool) or not isinstance(edge, int | float) or not math.isfinite(edge):
+        if isinstance(edge, bool) or not isinstance(edge, int | float) or not _is_finite(edge):
             raise SchemaError(f"{where}: 'bins' must hold finite numbers")
     if any(a >= b for a, b in itertools.pairwise(value)):
         raise SchemaError(f"{where}: 'bins' must rise strictly")

@@ -26,6 +26,7 @@ class StateStore:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+        self._file: tuple[int, int] | None = None
 
     @classmethod
     def open(cls, url: str) -> StateStore:
@@ -37,6 +38,7 @@ class StateStore:
         except StateError as error:
             store.close()
             raise StateError(f"--state: cannot use {url}: {error}") from error
+        store._file = tables.file_of(store._engine)
         return store
 
     def close(self) -> None:
@@ -87,6 +89,9 @@ class StateStore:
 
     @contextmanager
     def _connection(self, *, writes: bool) -> Iterator[sa.Connection]:
+        if self._file is not None and tables.file_of(self._engine) != self._file:
+            # An open file that was moved away takes writes that nobody will ever read.
+            raise StateError("its file was moved, replaced or removed under the running service; restart the service")
         try:
             with self._engine.connect() as connection, connection.execution_options(writes=writes).begin():
                 yield connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import Any
 
@@ -56,6 +57,15 @@ def open_engine(url: str) -> sa.Engine:
     if engine.dialect.name == "sqlite":
         _sqlite(engine)
     return engine
+
+
+def file_of(engine: sa.Engine) -> tuple[int, int] | None:
+    """Which file the engine's database is, None where it is none or not there."""
+    try:
+        found = os.stat(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _sqlite(engine: sa.Engine) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -95,7 +96,8 @@ class Supervisor:
         self._settings, self._options, self._listener, self._store = settings, options, listener, store
         self._metrics, self._start_error = folder / "metrics", folder / "start-error"
         self._metrics.mkdir()
-        self._replica = f"{socket.gethostname()}:{listener.getsockname()[1]}"
+        # Host and port to be read; the rest since two containers may share both.
+        self._replica = f"{socket.gethostname()}:{listener.getsockname()[1]}-{secrets.token_hex(3)}"
         self._slots = [Slot(index) for index in range(settings.workers)]
         self._lifeline, self._held_end = os.pipe()
         self._signals = 0

@@ -25,6 +25,7 @@ from service.control import Control, Seat
 from service.scoring.device import DeviceError, choose_device
 from service.start import BadStart, fill
 from service.state import StateError, StateStore
+from service.workers.protocol import Protocol
 from service.workers.seats import GRACE_SECONDS, START_FAILED
 
 
@@ -65,8 +66,9 @@ def run(settings: Settings, given: argparse.Namespace) -> int:
     torch.set_num_threads(settings.threads)
     try:
         device = choose_device(settings.device)
-        with StateStore.open(settings.state) as store:
-            fill(store, settings)
+        if not given.replacement:  # a replacement finds the state as it is, or says that it is gone
+            with StateStore.open(settings.state) as store:
+                fill(store, settings)
     except (DeviceError, BadStart, StateError) as error:
         message = f"--device: {error}" if isinstance(error, DeviceError) else str(error)
         (Path(given.metrics).parent / "start-error").write_text(f"python -m service serve: {message}", "utf-8")
@@ -77,7 +79,7 @@ def run(settings: Settings, given: argparse.Namespace) -> int:
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="on",
         log_config=None,
