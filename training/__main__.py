@@ -13,14 +13,23 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from service.scoring.device import DEVICES, DeviceError, choose_device
-from service.scoring.files import ArtifactError
-from training.config import ConfigError, read_config
+from service.scoring.files import ArtifactError, is_version_name
+from training.config import MAX_INTEGER, MAX_SEED, ConfigError, read_config
 from training.errors import TrainingError
 from training.fetch import DATA_SETS, fetch_movielens
 
 FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
+_OF_MEMORY = ("allocate memory", "out of memory", "Storage size calculation overflowed")  # torch's RuntimeErrors
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error.filename or 'input/output'}: {error.strerror or error}", file=sys.stderr)
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not _of_memory(error):
+            raise
+        print("error: not enough memory; a smaller hidden, dim, buckets or batch_size takes less", file=sys.stderr)
+        return 1
     return 0
+
+
+def _of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _OF_MEMORY)
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -47,9 +65,9 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
+    _refuse_unbuilt(options)
     from training import train  # torch and TensorBoard take a second to import
 
-    _refuse_unbuilt(options)
     config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
     device = _device(options.device)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
@@ -69,10 +87,10 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _refuse_unbuilt(options: argparse.Namespace) -> None:
     if options.amp != "off":
-        raise ConfigError(f"--amp {options.amp} is not built yet; leave it off")
+        options.refuse(f"--amp {options.amp} is not built yet; leave it off")
     if options.resume:
-        raise ConfigError("--resume is not built yet; train under a new version name")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        options.refuse("--resume is not built yet; train under a new version name")
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         raise ConfigError("training on several processes (torchrun) is not built yet; run one")
 
 
@@ -93,7 +111,7 @@ def _log_to_streams() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Train and publish click models.")
+    parser = _Parser(prog="python -m training", description="Train and publish click models.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     fetch = commands.add_parser("fetch", help="obtain a data set with its configs")
@@ -105,13 +123,13 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--config", type=Path, required=True, metavar="FILE.toml")
     fit.add_argument("--data", type=Path, required=True, metavar="PATH")
     fit.add_argument("--artifacts", type=Path, required=True, metavar="DIR")
-    fit.add_argument("--version", required=True, metavar="NAME")
+    fit.add_argument("--version", type=_version, required=True, metavar="NAME")
     fit.add_argument("--device", choices=DEVICES, default="auto")
     fit.add_argument("--amp", choices=("off", "bf16", "fp16"), default="off", help="not built yet, off alone is taken")
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
     fit.add_argument("--resume", action="store_true", help="not built yet")
-    fit.set_defaults(run=_fit)
+    fit.set_defaults(run=_fit, refuse=fit.error)
 
     evaluate = commands.add_parser("evaluate", help="score a part of some data with a published version")
     evaluate.add_argument("--artifact", type=Path, required=True, metavar="DIR")
@@ -122,18 +140,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _version(text: str) -> str:
+    if not is_version_name(text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' cannot name a version: letters, digits, '.', '_' and '-' only, at most 64, not 'weights'"
+        )
+    return text
+
+
 def _positive(text: str) -> int:
-    return _at_least(text, 1)
+    return _between(text, 1, MAX_INTEGER)
 
 
 def _natural(text: str) -> int:
-    return _at_least(text, 0)
+    return _between(text, 0, MAX_SEED)
 
 
-def _at_least(text: str, least: int) -> int:
-    value = int(text)
-    if not least <= value < 1 << 63:
-        raise argparse.ArgumentTypeError(f"must be at least {least}")
+def _between(text: str, least: int, most: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, found '{text[:40]}'") from None
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"must be at least {least} and at most {most}")
     return value
 
 

@@ -16,6 +16,9 @@ SPLITS = ("time", "random", "files")
 WIDE_OPTIMIZERS = ("ftrl", "adagrad", "adam", "sgd")
 DEEP_OPTIMIZERS = ("adagrad", "adam")
 _SECTIONS = ("data", "split", "features", "crosses", "model", "train")
+MAX_INTEGER = (1 << 31) - 1  # batch_size, epochs, patience
+MAX_SEED = (1 << 63) - 1
+MAX_WIDTH = 65_536  # a hidden layer's, an embedding's
 _Section = TypeVar("_Section", "DataConfig", "SplitConfig", "ModelConfig", "TrainConfig")
 
 
@@ -72,6 +75,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise ConfigError("[model] hidden must list at least one width, each at least 1")
+        if max(self.hidden) > MAX_WIDTH:
+            raise ConfigError(f"[model] hidden: a width must be at most {MAX_WIDTH}")
         if not 0 <= self.dropout < 1:
             raise ConfigError("[model] dropout must be at least 0 and below 1")
 
@@ -97,6 +102,8 @@ class TrainConfig:
         for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"[train] {name} must be at least {least}")
+            if getattr(self, name) > (most := MAX_SEED if name == "seed" else MAX_INTEGER):
+                raise ConfigError(f"[train] {name} must be at most {most}")
         for name in ("wide_lr", "deep_lr", "l1", "l2"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"[train] {name} must be a finite number of at least 0")
@@ -117,6 +124,7 @@ class Config:
             raise ConfigError('[split] kind = "time" needs [data] timestamp, the column that orders the rows')
         if any(feature.name == self.data.label for feature in self.schema.features):
             raise ConfigError(f"feature '{self.data.label}' is the label; a model must not read its own answer")
+        _check_widths(self.schema)
 
     @classmethod
     def from_dict(cls, tables: dict[str, Any]) -> Config:
@@ -163,6 +171,8 @@ def read_config(path: Path) -> Config:
         raise ConfigError(f"{path}: not UTF-8 text") from None
     except ValueError as error:  # a TOML fault or a ConfigError
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deep") from None
 
 
 def _section(kind: type[_Section], tables: dict[str, Any], name: str) -> _Section:
@@ -186,11 +196,25 @@ def _typed(value: object, wanted: str, where: str) -> Any:
     if wanted == "int" and number and isinstance(value, int):
         return value
     if wanted == "float" and number:
-        return float(value)  # type: ignore[arg-type]  # a number, checked above
+        return _float(value, where)  # type: ignore[arg-type]  # a number, checked above
     if wanted.startswith("tuple") and isinstance(value, list):
         return tuple(_typed(element, "int", where) for element in value)
     named = {"int": "an integer", "float": "a number"}.get(wanted, "a text")
     raise ConfigError(f"{where} must be {'a list of integers' if wanted.startswith('tuple') else named}")
+
+
+def _float(value: float, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(f"{where} is too large for a number") from None
+
+
+def _check_widths(schema: FeatureSchema) -> None:
+    """Embeddings that no machine can hold are a slip of the keyboard."""
+    for feature in schema.features:
+        if feature.dim > MAX_WIDTH:
+            raise ConfigError(f"feature '{feature.name}': dim must be at most {MAX_WIDTH}")
 
 
 def _list(tables: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -60,11 +60,16 @@ class Dataset:
         return cut(config.split, self.positions, config.train.seed)
 
     def catalog(self, config: Config, train: Ints) -> pa.Table | None:
-        """The item table, or each item's newest training row; None without an item key."""
+        """The item table, or each item's newest training row; None without an item key.
+
+        Raises DataFault where it would hold no item.
+        """
         if self.items is not None:
             return self.items.table
         if self.keys is None:
             return None
+        if not (self.keys.codes[train] >= 0).any():
+            raise DataFault(f"column '{config.data.item}', the item key, is blank in every row of the training part")
         return newest_rows(self.table, self.keys, self.times, train, config.schema)
 
 

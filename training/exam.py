@@ -93,7 +93,8 @@ def _odd(feature: Feature, seen: list[Any]) -> Any:
     if feature.kind == "categorical":
         return _NEVER_SEEN
     if feature.kind == "multi":
-        return [*(seen[0] if seen else []), _NEVER_SEEN, _NEVER_SEEN]
+        # In the place of two values: a list, or a cross of it, may be as long as is allowed already.
+        return [*min(seen, key=len, default=[])[:-2], _NEVER_SEEN, _NEVER_SEEN]
     return "1999-12-31T23:30:00+09:00"
 
 

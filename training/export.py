@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import subprocess
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from service.scoring.encoded import Encoded, Ints
@@ -17,6 +19,7 @@ from service.scoring.layout import MISSING, Layout
 from service.scoring.publish import Draft, publish
 from training.config import Config
 from training.data import Dataset
+from training.errors import FitError
 from training.exam import make_exam
 from training.halves import HalvedWideDeep
 from training.model import WideDeep
@@ -31,11 +34,14 @@ def publish_version(
     data: Dataset,
     parts: Mapping[str, Ints],
     config: Config,
+    catalog: pa.Table | None,
     manifest: Mapping[str, Any],
 ) -> Path:
-    """Publish the model (on the CPU, as it stands) under `version`; raises ArtifactError, nothing is visible then."""
+    """Publish the model (on the CPU, as it stands) under `version`.
+
+    Raises ArtifactError, or FitError where a score is not finite; nothing is visible then.
+    """
     model.eval()
-    catalog = data.catalog(config, parts["train"])
     exam = make_exam(encoder.schema, data.table, parts["valid"], catalog, config.train.seed)
     draft = Draft(
         version=version,
@@ -43,7 +49,7 @@ def publish_version(
         encoder=encoder,
         catalog=catalog,
         requests=exam.requests,
-        scores=[eager_scores(model, encoder.encode_rows(rows)) for rows in exam.rows],
+        scores=[_finite(eager_scores(model, encoder.encode_rows(rows))) for rows in exam.rows],
         manifest=manifest,
     )
     return publish(artifacts, draft)
@@ -67,6 +73,12 @@ def eager_scores(model: WideDeep, rows: Encoded) -> list[float]:
         offsets = [torch.from_numpy(bag.offsets) for bag in rows.bags]
         found = model(torch.from_numpy(rows.numerics), torch.from_numpy(rows.ids), values, offsets)
     return [float(score) for score in found]
+
+
+def _finite(scores: list[float]) -> list[float]:
+    if not all(map(math.isfinite, scores)):
+        raise FitError("the trained model's score of a row is not finite; a lower learning rate may help")
+    return scores
 
 
 def manifest(

@@ -63,6 +63,8 @@ def read_items(path: Path, key: str, schema: FeatureSchema) -> ItemTable:
                 f"{rows.place(row)}: item '{text}' stands in the table twice, first at {rows.place(numbers[text])}"
             )
     keep = np.flatnonzero(keys.codes >= 0)
+    if not len(keep):
+        raise DataFault(f"{path}: column '{key}', the item key, names no item")
     if len(keep) == len(keys.codes):
         return ItemTable(rows.table, numbers, 0)
     places = {row: place for place, row in enumerate(keep.tolist())}

@@ -6,6 +6,7 @@ import csv
 import gzip
 import hashlib
 import io
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ SUFFIXES = {
 }
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 _BLOCK = 16 << 20  # a CSV row must fit into one block
+csv.field_size_limit(2**31 - 1)  # Arrow has read such a field; looking for its line must not fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _read(path: Path, format_: str, wanted: list[str] | None, optional: frozense
         return _read_text(path, DELIMITERS[format_], wanted, optional)
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise DataFault(f"{path}: cannot be read: {_one_line(error)}") from None
 
 
@@ -119,12 +121,25 @@ def _read_parquet(path: Path, wanted: list[str] | None, optional: frozenset[str]
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             table = file.read(_choose(path, file.schema_arrow.names, wanted, optional))
+        for n, field in enumerate(table.schema):
+            if (plain := _plain(field.type)) != field.type:
+                table = table.set_column(n, field.name, table.column(n).cast(plain))
     except pa.ArrowException as error:
         raise DataFault(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
-    for n, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):  # two files' dictionaries need not agree
-            table = table.set_column(n, field.name, table.column(n).cast(field.type.value_type))
     return table
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type to read a column as: two files' dictionaries need not agree, and Arrow cannot take rows of views."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(_plain(kind.value_type))
+    return kind
 
 
 def _read_text(path: Path, delimiter: str, wanted: list[str] | None, optional: frozenset[str]) -> pa.Table:

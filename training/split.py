@@ -55,7 +55,11 @@ def cut(split: SplitConfig, positions: npt.NDArray[np.float64], seed: int) -> Cu
     Raises DataFault where a part would be empty.
     """
     if split.kind == "files":
-        return Cuts("files", 1, 2)
+        cuts = Cuts("files", 1, 2)
+        for name, members in cuts.parts(positions).items():
+            if not len(members):
+                raise DataFault(f"the files of {name}/ hold no rows")
+        return cuts
     rows = len(positions)
     test, valid = round(rows * split.test), round(rows * split.valid)
     if not valid or (split.test and not test) or test + valid >= rows:

@@ -78,6 +78,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     cuts = data.cut(config)
     parts = cuts.parts(data.positions)
     check_classes(data.labels[parts["train"]], config.data.label)
+    catalog = data.catalog(config, parts["train"])
     log.info("%d rows: %s; device %s", len(data.labels), ", ".join(f"{len(v)} {k}" for k, v in parts.items()), device)
 
     # ---- features: the encoder that serving will use, fitted here
@@ -116,7 +117,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
 
     # ---- metrics of the epoch that is published, and the version itself
     found = {
-        name: metrics.evaluate(data.labels[rows], scores(model, batches[name]), _units(data, rows))
+        name: metrics.evaluate(data.labels[rows], finite_scores(model, batches[name], name), _units(data, rows))
         for name, rows in parts.items()
         if name != "train"
     }
@@ -129,7 +130,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
         "best_epoch": best.epoch.number,
         "epochs": [_record(epoch) for epoch in history],
     }
-    return export.publish_version(artifacts, version, model, encoder, data, parts, config, manifest)
+    return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest)
 
 
 def scores(model: WideDeep, rows: Batch) -> Floats:
@@ -138,6 +139,14 @@ def scores(model: WideDeep, rows: Batch) -> Floats:
     with torch.inference_mode():
         found = [model(*batch.inputs).cpu().numpy() for batch in rows.slices(SCORE_ROWS)]
     return np.concatenate(found) if found else np.zeros(0, np.float32)
+
+
+def finite_scores(model: WideDeep, rows: Batch, when: str) -> Floats:
+    """The same; raises FitError where one is not finite, as huge but finite parameters give."""
+    found = scores(model, rows)
+    if not np.isfinite(found).all():
+        raise FitError(f"{when}: a score is not finite; a lower learning rate may help")
+    return found
 
 
 def _epochs(
@@ -159,7 +168,7 @@ def _epochs(
         seconds = time.perf_counter() - started
         if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
-        valid = metrics.evaluate(labels, scores(model, batches["valid"]), valid_units)
+        valid = metrics.evaluate(labels, finite_scores(model, batches["valid"], f"epoch {number}"), valid_units)
         yield Epoch(number, loss, rows.rows / seconds, valid)
 
 

@@ -64,10 +64,6 @@ def test_a_fit_from_the_shell_publishes_and_logs_a_line_an_epoch(tmp_path: Path)
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--amp", "bf16"], "--amp bf16 is not built yet"),
-        (["--resume"], "--resume is not built yet"),
-        (["--version", "../v1"], "cannot name a version"),
-        (["--version", "weights"], "cannot name a version"),
         (["--config", "absent.toml"], "absent.toml"),
         (["--data", "absent"], "absent: no such file or folder"),
     ],
@@ -100,11 +96,33 @@ def test_several_processes_are_refused_until_they_are_built(
     assert "torchrun" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["--epochs", "0"], ["--seed", "-1"], ["--device", "tpu"], ["--nonsense"]])
-def test_wrong_usage_is_exit_code_2(tmp_path: Path, more: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--amp", "bf16"], "--amp bf16 is not built yet"),
+        (["--resume"], "--resume is not built yet"),
+        (["--version", "a/b"], "--version: 'a/b' cannot name a version"),
+        (["--version", ".."], "cannot name a version"),
+        (["--version", "weights"], "cannot name a version"),
+        (["--version", "v 1"], "cannot name a version"),
+        (["--epochs", "x"], "--epochs: must be a whole number, found 'x'"),
+        (["--epochs", "0"], "--epochs: must be at least 1"),
+        (["--seed", "-1"], "--seed: must be at least 0"),
+        (["--seed", "99999999999999999999"], "--seed: must be at least 0 and at most"),
+        (["--device", "tpu"], "--device"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words(tmp_path, *more))
     assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert says in error
+    assert error.count("\n") == 1
 
 
 def test_evaluate_prints_one_json_object_split_at_the_versions_own_cuts(
