@@ -15,6 +15,8 @@ import httpx
 from service.app import create_app
 from service.config import Settings
 from service.control import Seat
+from service.start import fill
+from service.state import StateStore
 
 
 class Worker:
@@ -44,6 +46,10 @@ class Worker:
 @asynccontextmanager
 async def worker(settings: Settings, seat: Seat | None = None, *, ready: bool = True) -> AsyncIterator[Worker]:
     """A worker that accepts connections, and is `ready`; leaving ends it."""
+    if seat is not None and seat.replacement:
+        # Whom it replaces has filled the store.
+        with StateStore.open(settings.state) as store:
+            fill(store, settings)
     app = create_app(settings, seat=seat)
     async with app.router.lifespan_context(app) as state:
 

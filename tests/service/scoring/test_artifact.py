@@ -188,7 +188,7 @@ def test_tables_smaller_than_the_vocabulary_are_refused(version: Path) -> None:
         (lambda m: m.pop("schema"), "'schema' is missing"),
         (lambda m: m["files"].pop("model.pt"), "no hash of model.pt"),
         (lambda m: m["files"].update({"../../etc/hostname": "0"}), "is no file of a version"),
-        (lambda m: m["schema"]["features"].pop(), "its feature schema is not the encoder's"),
+        (lambda m: m["schema"]["features"].pop(3), "its feature schema is not the encoder's"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(version: Path, change: Callable[[Any], None], said: str) -> None:
