@@ -21,32 +21,24 @@ def strides(sizes: Sequence[int]) -> list[int]:
     return [_signed(_mix((n + 1) * 0x9E3779B97F4A7C15) | 1) for n in range(len(sizes))]
 
 
-class CrossIds(nn.Module):
-    """Ids of one cross, ragged: every combination of the members' values in a row.
+class CrossPart(nn.Module):
+    """Numbers of a cross, ragged: for every combination of members `(is_bag, index, stride)` the sum of their shares.
 
-    Where all combinations fit into the table a combination's number is its id, and two never meet; else it goes
-    through a bijective 64-bit mix before the modulo, so that what collides is chance and not a pattern of the ids.
+    With some of a cross's members alone it is their part of the number.
     """
 
     is_bag: list[bool]
     index: list[int]
     strides: list[int]
 
-    def __init__(self, members: Sequence[tuple[bool, int]], sizes: Sequence[int], buckets: int) -> None:
+    def __init__(self, members: Sequence[tuple[bool, int, int]]) -> None:
         super().__init__()
-        self.is_bag = [is_bag for is_bag, _ in members]
-        self.index = [index for _, index in members]
-        self.strides = strides(sizes)
-        self.buckets = buckets
-        self.exact = math.prod(sizes) <= buckets
+        self.is_bag = [is_bag for is_bag, _, _ in members]
+        self.index = [index for _, index, _ in members]
+        self.strides = [stride for _, _, stride in members]
 
     def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Values (nnz,) in 0 .. buckets-1 and offsets (B + 1,)."""
-        numbers, offsets = self.numbers(ids, bag_values, bag_offsets)
-        return table_rows(numbers, self.buckets, self.exact), offsets
-
-    def numbers(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The combinations' numbers (nnz,) and offsets (B + 1,)."""
+        """Numbers (nnz,) and offsets (B + 1,)."""
         values = torch.zeros(ids.size(0), dtype=torch.int64, device=ids.device)
         offsets = torch.arange(ids.size(0) + 1, device=ids.device)
         for n, is_bag in enumerate(self.is_bag):
@@ -57,6 +49,28 @@ class CrossIds(nn.Module):
                 column = ids[:, self.index[n]] * self.strides[n]
                 values = values + column.repeat_interleave(offsets.diff())
         return values, offsets
+
+
+class CrossIds(nn.Module):
+    """Ids of one cross, ragged: every combination of the members' values in a row.
+
+    Where all combinations fit into the table a combination's number is its id, and two never meet; else it goes
+    through a bijective 64-bit mix before the modulo, so that what collides is chance and not a pattern of the ids.
+    """
+
+    strides: list[int]
+
+    def __init__(self, members: Sequence[tuple[bool, int]], sizes: Sequence[int], buckets: int) -> None:
+        super().__init__()
+        self.strides = strides(sizes)
+        self.numbers = CrossPart([(*member, stride) for member, stride in zip(members, self.strides, strict=True)])
+        self.buckets = buckets
+        self.exact = math.prod(sizes) <= buckets
+
+    def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Values (nnz,) in 0 .. buckets-1 and offsets (B + 1,)."""
+        numbers, offsets = self.numbers(ids, bag_values, bag_offsets)
+        return table_rows(numbers, self.buckets, self.exact), offsets
 
 
 def table_rows(numbers: Tensor, buckets: int, exact: bool) -> Tensor:

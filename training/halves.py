@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from service.scoring.layout import CrossSpec, IdColumn, Layout
-from training.crosses import CrossIds, outer, table_rows
+from training.crosses import CrossIds, CrossPart, outer, table_rows
 from training.model import EmbeddingTable, Wide, WideDeep, starts_of
 
 exported = torch.jit.export  # scripted though `forward` does not call it
@@ -186,32 +186,6 @@ class SideTable(nn.Module):
             rows = bag_values[bag] + self.bag_starts[n]
             vectors.append(F.embedding_bag(rows, self.weight, bag_offsets[bag], mode="mean", include_last_offset=True))
         return torch.cat(vectors, 1)
-
-
-class CrossPart(nn.Module):
-    """One side's part of the numbers of a cross: ragged sums over that side's members `(is_bag, index, stride)`."""
-
-    is_bag: list[bool]
-    index: list[int]
-    strides: list[int]
-
-    def __init__(self, members: Sequence[tuple[bool, int, int]]) -> None:
-        super().__init__()
-        self.is_bag = [is_bag for is_bag, _, _ in members]
-        self.index = [index for _, index, _ in members]
-        self.strides = [stride for _, _, stride in members]
-
-    def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
-        values = torch.zeros(ids.size(0), dtype=torch.int64, device=ids.device)
-        offsets = torch.arange(ids.size(0) + 1, device=ids.device)
-        for n, is_bag in enumerate(self.is_bag):
-            if is_bag:
-                bag = bag_values[self.index[n]] * self.strides[n]
-                values, offsets = outer(values, offsets, bag, bag_offsets[self.index[n]])
-            else:
-                column = ids[:, self.index[n]] * self.strides[n]
-                values = values + column.repeat_interleave(offsets.diff())
-        return values, offsets
 
 
 class SideCross(nn.Module):
