@@ -35,7 +35,7 @@ from service.scoring.artifact import version_names
 from service.scoring.predictor import RankRequest
 from service.scoring.values import EncodeError, Fault
 
-BODY_SECONDS = 20.0
+BODY_SECONDS = 10.0
 # Bodies beyond this are parsed off the event loop: a millisecond there is a millisecond for everybody.
 LARGE_BODY = 64 * 1024
 

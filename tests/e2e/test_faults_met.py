@@ -40,29 +40,23 @@ def answered_by(service: Service) -> set[str]:
     return {service.predict(ROW).json()["model_version"] for _ in range(20)}
 
 
-def add_version(service: Service, change: dict[str, Any]) -> None:
-    """A copy of v1 under the name bad, its manifest changed."""
-    aside = service.artifacts / ".bad"
+def add_version(service: Service, name: str, change: dict[str, Any]) -> None:
+    """A copy of v1 under another name, its manifest changed."""
+    aside = service.artifacts / f".{name}"
     shutil.copytree(service.artifacts / "v1", aside)
     manifest = json.loads((aside / "manifest.json").read_text())
-    (aside / "manifest.json").write_text(json.dumps({**manifest, "version": "bad", **change}))
-    os.rename(aside, service.artifacts / "bad")
+    (aside / "manifest.json").write_text(json.dumps({**manifest, "version": name, **change}))
+    os.rename(aside, service.artifacts / name)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": {"unit": [1], "item": None, "features": [], "crosses": []}},
-        {"schema": 7},
-        {"metrics": {"auc": 10**30}},
-        {"created": "\ud800"},
-    ],
-)
-def test_one_bad_manifest_stops_neither_the_control_nor_the_listing(own: Service, change: dict[str, Any]) -> None:
-    add_version(own, change)
+def test_bad_manifests_stop_neither_the_control_nor_the_listing_nor_a_start(own: Service) -> None:
+    add_version(own, "bad1", {"schema": {"unit": [1], "item": None, "features": [], "crosses": []}})
+    add_version(own, "bad2", {"schema": 7})
+    add_version(own, "bad3", {"metrics": {"auc": 10**30}})
+    add_version(own, "bad4", {"created": "\ud800"})
     time.sleep(1.5)
-    listed = {one["version"]: one for one in httpx.get(own.url + "/models").json()["models"]}
-    assert listed["bad"]["state"] == "failed"
+    listed = {one["version"]: one["state"] for one in httpx.get(own.url + "/models").json()["models"]}
+    assert [listed[f"bad{n}"] for n in range(1, 5)] == ["failed"] * 4
     assert own.put("/models/weights", {"weights": {"v2": 1}}).status_code == 200
     assert answered_by(own) == {"v2"}
     assert own.stop() == 0
