@@ -123,12 +123,14 @@ def test_me01_a_dead_workers_gauges_go_and_its_row_with_them(service):
     victim = service.workers()[0]
     victim.kill()
     service.until(lambda: victim.pid not in [worker.pid for worker in service.workers()])
+    service.until(lambda: victim.pid not in told_pids(service))
     service.until(lambda: gauge(service.url, "twinrank_workers") == 2)
     assert gauge(service.url, "twinrank_in_flight") == 0
-    with sqlite3.connect(service.log.parent / "state.db") as db:
-        pids = {pid for (pid,) in db.execute("SELECT pid FROM workers")}
-    db.close()
-    assert victim.pid not in pids
+
+
+def told_pids(service):
+    with closing(sqlite3.connect(service.log.parent / "state.db")) as db:
+        return {pid for (pid,) in db.execute("SELECT pid FROM workers")}
 
 
 def predict(url):
