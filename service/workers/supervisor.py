@@ -156,7 +156,7 @@ class Supervisor:
         threads = str(self._settings.threads)
         slot.process = subprocess.Popen(
             [sys.executable, "-m", "service", "_worker", *seat, *self._options],
-            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            env={**os.environ, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "PASSIVE", "MKL_NUM_THREADS": threads},
             stdin=subprocess.DEVNULL,
             pass_fds=handles,
             process_group=0,  # a Ctrl-C of the terminal is for the supervisor, which passes it on once

@@ -57,7 +57,7 @@ def test_a_ramp_moves_ten_percent_and_nobody_back() -> None:
 
 def test_ab01_four_workers_and_a_restart_agree_with_the_formula(tiny_artifacts: Path, tmp_path: Path) -> None:
     wanted = split(v1=70.0, v2=30.0)
-    units = [f"unit-{n}" for n in range(400)]
+    units = [f"unit-{n}" for n in range(150)]
     options = ("--workers", "4", "--load", "all", "--weights", "v1=70,v2=30")
     with serving(tiny_artifacts, tmp_path, *options) as service:
 

@@ -123,7 +123,7 @@ def check_switched(service: Service, version: str) -> None:
         return answer["model_version"], answer["assignment"]["epoch"], listed["epoch"]
 
     with ThreadPoolExecutor(16) as pool:
-        assert set(pool.map(ask, range(200))) == {(version, epoch, epoch)}
+        assert set(pool.map(ask, range(80))) == {(version, epoch, epoch)}
 
 
 def wait_for_workers(service: Service, count: int) -> None:
