@@ -75,9 +75,7 @@ def generate(folder: Path, rows: int) -> None:
     shown_at = 1_700_000_000 + np.sort(draw.integers(0, 30 * 86_400, rows))
     events = {"user_id": users, "age": ages, "item_id": items, "shown_at": shown_at, "clicked": clicked}
     pq.write_table(pa.table(events), folder / "events.parquet")
-    pq.write_table(
-        pa.table({"item_id": np.arange(ITEMS), "price": prices, "genres": genres}), folder / "items.parquet"
-    )
+    pq.write_table(pa.table({"item_id": np.arange(ITEMS), "price": prices, "genres": genres}), folder / "items.parquet")
     (folder / "a.toml").write_text(CONFIG, encoding="utf-8")
     (folder / "b.toml").write_text(CONFIG.replace("[model]", CROSSES + "[model]"), encoding="utf-8")
 

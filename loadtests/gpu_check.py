@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-5  # as an exam's
 Json = dict[str, Any]
 
+
 def program(*arguments: str) -> str:
     """The output of one command of the two programs; a failure shows what it printed."""
     command = [sys.executable, "-m", *arguments]
@@ -49,7 +50,7 @@ def program(*arguments: str) -> str:
 
 
 def score(artifact: Artifact, request: RankRequest | RowRequest) -> np.ndarray:
-    return artifact.predictor.score([artifact.predictor.encode(request)])[0]
+    return artifact.predictor.scores_of(request)
 
 
 def near(left: Any, right: Any, tolerance: float = TOLERANCE) -> float:
@@ -160,12 +161,12 @@ class Serving:
         for name, opened in {"cpu": self.cpu["b"], self.device: self.here["b"]}.items():
             requests = {"row 1": rows(1), "ranking 100": ranking(100), "ranking 500": ranking(500)}
             for label, request in requests.items():
-                prepared = [opened.predictor.encode(request)]
+                prepared = opened.predictor.encode([request])
                 report[f"{name}, {label}"] = {
                     "request": _milliseconds(partial(score, opened, request)),
                     "forward": _milliseconds(partial(opened.predictor.score, prepared)),
                 }
-            batch = [opened.predictor.encode(ranking(512, user)) for user in range(8)]
+            batch = opened.predictor.encode([ranking(512, user) for user in range(8)])
             report[f"{name}, forward of 4096 rows"] = _milliseconds(partial(opened.predictor.score, batch))
         if self.device == "cuda":
             report["device MiB"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)

@@ -116,7 +116,8 @@ def _with_items(artifact: Artifact, rows: pa.Table, items: pa.Table | None) -> p
     if items is None or key is None or catalog is None:
         return rows
     texts = text_column(key, rows.column(key))
-    places = [*(catalog.index.get(text) for text in texts.distinct), None]
+    found = catalog.items.find(texts.distinct).tolist()
+    places = [*(place if place >= 0 else None for place in found), None]
     index = pa.array([places[code] for code in texts.codes.tolist()], pa.int64())
     for name in items.column_names:
         rows = rows.append_column(name, items.column(name).take(index))

@@ -15,7 +15,7 @@ from typing import Protocol
 from service import logs
 from service.batcher import Batcher
 from service.config import Settings
-from service.scorer import Request, Scored, Scorer, row_count
+from service.scorer import Counted, Request, Scored, Scorer, row_count
 from service.scoring.artifact import open_artifact
 from service.scoring.files import ArtifactError
 from service.scoring.known import KnownNames, folder_state
@@ -34,6 +34,7 @@ class Numbers(Protocol):
     def load_seconds(self, version: str, seconds: float) -> None: ...
     def batch(self, version: str, rows: int, queue_seconds: list[float], model_seconds: float) -> None: ...
     def queue_rows(self, version: str, rows: int) -> None: ...
+    def counted(self, version: str, counted: Counted) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Registry:
 
     def _batcher(self, version: str, predictor: Predictor) -> Batcher[Request, Scored]:
         return Batcher(
-            Scorer(predictor, lambda: self.known, ignore_unknown=self._settings.unknown_features == "ignore"),
+            self._scorer(version, predictor),
             rows=row_count,
             max_batch_rows=self._settings.max_rows,
             max_queue_rows=self._settings.queue_rows,
@@ -143,6 +144,10 @@ class Registry:
             on_queue=partial(self._metrics.queue_rows, version),
             name=f"score {version}",
         )
+
+    def _scorer(self, version: str, predictor: Predictor) -> Scorer:
+        ignore, count = self._settings.unknown_features == "ignore", partial(self._metrics.counted, version)
+        return Scorer(predictor, lambda: self.known, ignore_unknown=ignore, count=count)
 
     async def _drain(self, loaded: Loaded, seconds: float) -> None:
         await loaded.batcher.close(seconds=seconds)

@@ -1,16 +1,18 @@
-"""What a version's batcher runs: each request checked and encoded alone, then one forward over all that are right."""
+"""What a version's batcher runs: the requests encoded and scored together, or each alone where one has a fault."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from service.feature_names import MAX_FAULTS, FeatureNames, Ignored
-from service.scoring.encoded import Floats
+from service.scoring.batch import Batch
+from service.scoring.catalog import Catalog
+from service.scoring.encoded import Floats, add_counts
 from service.scoring.known import KnownNames
-from service.scoring.predictor import Explanation, Predictor, Prepared, RankRequest, RowRequest
+from service.scoring.predictor import Explanation, Predictor, RankRequest, RowRequest
 from service.scoring.values import EncodeError, Fault
 
 Request = RowRequest | RankRequest
@@ -26,14 +28,25 @@ class NonFiniteScore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The answer to one request: B probabilities, and what was counted on the way."""
+    """The answer to one request: B probabilities; `unknown_items` is None in row form."""
 
     scores: Floats
     unknown_items: int | None
+    explanations: list[Explanation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted in one batch: all its finite scores, and values by feature.
+
+    `ignored` are the names left aside that some version knows, `unlisted` counts the others.
+    """
+
+    scores: Floats
     unknown: dict[str, int]
     missing: dict[str, int]
-    ignored: Ignored | None
-    explanations: list[Explanation] | None = None
+    ignored: dict[str, int]
+    unlisted: int
 
 
 def row_count(request: Request) -> int:
@@ -42,54 +55,103 @@ def row_count(request: Request) -> int:
 
 
 class Scorer:
-    """Requests to scores by one version; `known()` gives the names of all versions, as they are now."""
+    """Requests to scores by one version; `known()` gives the names of all versions, as they are now.
 
-    def __init__(self, predictor: Predictor, known: Callable[[], KnownNames], *, ignore_unknown: bool = False) -> None:
+    `count` is told what each batch held, before its callers have their answers.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        known: Callable[[], KnownNames],
+        *,
+        ignore_unknown: bool = False,
+        count: Callable[[Counted], None] | None = None,
+    ) -> None:
         self._predictor, self._known, self._ignore_unknown = predictor, known, ignore_unknown
-        self._names = FeatureNames.of(predictor.schema)
+        self._names, self._count = FeatureNames.of(predictor.schema), count
 
     def __call__(self, requests: list[Request]) -> list[Scored | Exception]:
         """A result for each request: its scores, EncodeError with all its faults, ScoringFailed or NonFiniteScore."""
-        attempts = [self._attempt(request) for request in requests]
-        good = [attempt for attempt in attempts if not isinstance(attempt, Exception)]
-        scores = iter(self._predictor.score([prepared for prepared, _ in good]) if good else ())
-        return [
-            attempt if isinstance(attempt, Exception) else self._scored(request, *attempt, next(scores))
-            for request, attempt in zip(requests, attempts, strict=True)
-        ]
+        catalog = self._predictor.catalog
+        ignored: list[Ignored] = []
+        batch = self._together(requests, catalog, ignored)
+        if batch is not None:
+            return self._score(requests, batch, ignored)
+        ignored.clear()
+        attempts = [self._alone(request, catalog, ignored) for request in requests]
+        good = [(request, one) for request, one in zip(requests, attempts, strict=True) if isinstance(one, Batch)]
+        if not good:
+            return [one for one in attempts if isinstance(one, Exception)]
+        scored = iter(self._score([one for one, _ in good], Batch.concat([one for _, one in good]), ignored))
+        return [one if isinstance(one, Exception) else next(scored) for one in attempts]
 
-    def prepare(self, request: Request) -> tuple[Prepared, Ignored | None]:
+    def prepare(self, request: Request, catalog: Catalog | None = None, ignored: list[Ignored] | None = None) -> Batch:
         """Check and encode one request; EncodeError lists its faults, those of names before those of values."""
-        faults, ignored = self._names.check(request, self._known(), ignore=self._ignore_unknown)
-        if isinstance(request, RankRequest) and self._predictor.schema.item is None:
-            msg = f"version '{self._predictor.version}' has no item key: it answers rows ('instances') alone"
-            raise EncodeError([*faults, Fault(("candidates",), msg, "no_item_key")])
-        if request.explain and not self._predictor.engine.has_halves:
-            msg = f"version '{self._predictor.version}' was published without explanations; train it again"
-            raise EncodeError([*faults, Fault(("explain",), msg, "no_explanations")])
+        faults, left = self._names.check(request, self._known(), ignore=self._ignore_unknown)
         try:
-            prepared = self._predictor.encode(request)
+            self._check_form(request)
+            batch = self._predictor.encode([request], catalog)
         except EncodeError as error:
             raise EncodeError([*faults, *error.faults][:MAX_FAULTS]) from None
         if faults:
             raise EncodeError(faults)
-        return prepared, ignored
+        if left is not None and ignored is not None:
+            ignored.append(left)
+        return batch
 
-    def _scored(
-        self, request: Request, prepared: Prepared, ignored: Ignored | None, scores: Floats
-    ) -> Scored | NonFiniteScore:
-        if not np.isfinite(scores).all():
-            return NonFiniteScore("the model gave a score that is not finite")
-        explanations = self._predictor.explain(prepared) if request.explain else None
-        return Scored(scores, prepared.unknown_items, prepared.unknown, prepared.missing, ignored, explanations)
-
-    def _attempt(self, request: Request) -> tuple[Prepared, Ignored | None] | Exception:
+    def _together(self, requests: list[Request], catalog: Catalog | None, ignored: list[Ignored]) -> Batch | None:
+        """The requests as one batch; None where any of them has a fault."""
+        known = self._known()
         try:
-            return self.prepare(request)
+            for request in requests:
+                faults, left = self._names.check(request, known, ignore=self._ignore_unknown)
+                self._check_form(request)
+                if faults:
+                    return None
+                if left is not None:
+                    ignored.append(left)
+            return self._predictor.encode(requests, catalog)
+        except Exception:  # noqa: BLE001 - each alone, it will be told whose fault it is
+            return None
+
+    def _alone(self, request: Request, catalog: Catalog | None, ignored: list[Ignored]) -> Batch | Exception:
+        try:
+            return self.prepare(request, catalog, ignored)
         except EncodeError as error:
             return error
         except Exception as error:  # noqa: BLE001 - whatever one request provokes, its neighbours are scored
             return _failed(error)
+
+    def _check_form(self, request: Request) -> None:
+        if isinstance(request, RankRequest) and self._predictor.schema.item is None:
+            msg = f"version '{self._predictor.version}' has no item key: it answers rows ('instances') alone"
+            raise EncodeError([Fault(("candidates",), msg, "no_item_key")])
+        if request.explain and not self._predictor.engine.has_halves:
+            msg = f"version '{self._predictor.version}' was published without explanations; train it again"
+            raise EncodeError([Fault(("explain",), msg, "no_explanations")])
+
+    def _score(self, requests: Sequence[Request], batch: Batch, ignored: Sequence[Ignored]) -> list[Scored | Exception]:
+        scores = self._predictor.score(batch)
+        together = np.concatenate(scores)
+        finite = [True] * len(scores)
+        if not np.isfinite(together).all():
+            finite = [bool(np.isfinite(one).all()) for one in scores]
+            together = together[np.repeat(finite, batch.sizes)]
+        if self._count is not None:
+            names = add_counts(one.known for one in ignored)
+            unlisted = sum(one.unlisted for one in ignored)
+            self._count(Counted(together, batch.unknown, batch.missing, names, unlisted))
+        results: list[Scored | Exception] = []
+        for request, one, right, strangers in zip(requests, scores, finite, batch.strangers(), strict=True):
+            if right:
+                results.append(Scored(one, strangers, self._explanations(request)))
+            else:
+                results.append(NonFiniteScore("the model gave a score that is not finite"))
+        return results
+
+    def _explanations(self, request: Request) -> list[Explanation] | None:
+        return self._predictor.explain(self._predictor.encode([request])) if request.explain else None
 
 
 def _failed(cause: Exception) -> ScoringFailed:

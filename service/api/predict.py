@@ -27,7 +27,7 @@ from service.batcher import Answer
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
-from service.metrics import NONE, UNLISTED, Metrics
+from service.metrics import NONE, Metrics
 from service.readiness import wedged
 from service.registry import Loaded, Registry
 from service.scorer import Request, Scored, Scorer
@@ -176,15 +176,7 @@ class Predict:
                 watch.cancel()
         else:
             scored = await future
-        self._count(choice.version, scored.value)
         return scored
-
-    def _count(self, version: str, scored: Scored) -> None:
-        self._metrics.values(version, scored.unknown, scored.missing)
-        if scored.ignored is not None:
-            unlisted = {UNLISTED: scored.ignored.unlisted} if scored.ignored.unlisted else {}
-            self._metrics.values(version, {**scored.ignored.known, **unlisted}, {})
-        self._metrics.scores(version, scored.scores)
 
     async def _all_faults(self, request: Request, faults: list[Fault], loaded: Loaded) -> list[Fault]:
         """The faults of the form, and what the version finds wrong with the rest."""

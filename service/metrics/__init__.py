@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,22 @@ import psutil
 from service.metrics.cells import Cell, Cells, forget_worker
 from service.metrics.scrape import Document, exposition
 from service.metrics.series import CODES_OF_NONE, NONE, UNLISTED, ModelSeries, VersionSeries, WorkerSeries, gpu_memory
+
+
+class Counted(Protocol):
+    """What one batch of a version held; `service.scorer` makes it. Scores (B,), all finite, are B rows."""
+
+    @property
+    def scores(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def unknown(self) -> Mapping[str, int]: ...
+    @property
+    def missing(self) -> Mapping[str, int]: ...
+    @property
+    def ignored(self) -> Mapping[str, int]: ...
+    @property
+    def unlisted(self) -> int: ...
+
 
 __all__ = ["NONE", "UNLISTED", "Metrics", "forget_worker"]
 
@@ -109,19 +126,18 @@ class Metrics:
     def queue_rows(self, version: str, rows: int) -> None:
         self._models[version].queue_rows.set(rows)
 
-    def values(self, version: str, unknown: Mapping[str, int], missing: Mapping[str, int]) -> None:
-        """Counts by feature name; a name must be one that some version knows, or UNLISTED."""
+    def counted(self, version: str, counted: Counted) -> None:
+        """What one batch held; a feature's name must be one that some version knows."""
         model = self._models[version]
-        for feature, count in unknown.items():
-            model.unknown_of(feature).inc(count)
-        for feature, count in missing.items():
+        model.rows.inc(len(counted.scores))
+        model.score.observe_all(counted.scores)
+        for names in (counted.unknown, counted.ignored):
+            for feature, count in names.items():
+                model.unknown_of(feature).inc(count)
+        if counted.unlisted:
+            model.unknown_of(UNLISTED).inc(counted.unlisted)
+        for feature, count in counted.missing.items():
             model.missing_of(feature).inc(count)
-
-    def scores(self, version: str, scores: npt.NDArray[np.float32]) -> None:
-        """The scores (B,) of one request, all finite: B rows."""
-        model = self._models[version]
-        model.rows.inc(len(scores))
-        model.score.observe_all(scores)
 
     def sample(self) -> None:
         """Notes what this process holds and has used. Called every second or so: what a killed worker had used since

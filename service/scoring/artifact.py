@@ -158,7 +158,7 @@ def examine(predictor: Predictor, exam: Any) -> None:
 
 def _answers(predictor: Predictor, requests: Sequence[RowRequest | RankRequest]) -> list[Any]:
     try:
-        return [predictor.score([predictor.encode(request)])[0] for request in requests]
+        return [predictor.scores_of(request) for request in requests]
     except (EncodeError, RuntimeError) as error:
         raise ArtifactError(f"{EXAM}: a request cannot be scored ({last_line(error)})") from None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -13,19 +15,21 @@ from service.scoring.encoded import Encoded
 from service.scoring.features import FeatureEncoder
 from service.scoring.files import ArtifactError
 from service.scoring.half import Half
+from service.scoring.index import KeyColumn, build_column
 from service.scoring.values import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """I items: `index` finds an item's row in `encoded`, which holds the item side's columns alone.
+    """I items: `items` finds an item's row in `encoded`, which holds the item side's columns alone.
 
     `half` is the items' half of the model, made once; None where the engine makes none, or too large to keep.
     """
 
-    index: dict[str, int]
+    items: KeyColumn
     encoded: Encoded
     half: Half | None = None
+    revision: int = 0
 
     @classmethod
     def encode(cls, table: pa.Table, encoder: FeatureEncoder) -> Catalog:
@@ -37,11 +41,13 @@ class Catalog:
         texts = text_column(key, table.column(key))
         if (texts.codes < 0).any():
             raise DataError(key, "an item key is missing", int((texts.codes < 0).argmax()))
-        index: dict[str, int] = {}
-        for row, code in enumerate(texts.codes.tolist()):
-            if index.setdefault(texts.distinct[code], row) != row:
-                raise DataError(key, f"item '{texts.distinct[code][:80]}' stands here twice", row)
-        return cls(index, encoder.encode_table(table, sides=("item",)))
+        ids = [texts.distinct[code] for code in texts.codes.tolist()]
+        try:
+            items = build_column(ids, np.arange(len(ids)))
+        except ValueError:
+            row = _repeated(ids)
+            raise DataError(key, f"item '{ids[row][:80]}' stands here twice", row) from None
+        return cls(items, encoder.encode_table(table, sides=("item",)))
 
     @classmethod
     def load(cls, path: Path, encoder: FeatureEncoder) -> Catalog:
@@ -50,3 +56,13 @@ class Catalog:
             return cls.encode(pq.read_table(path, partitioning=None), encoder)
         except (pa.ArrowException, OSError, DataError) as error:
             raise ArtifactError(f"{path.name}: {str(error).splitlines()[0]}") from None
+
+
+def _repeated(ids: Sequence[str]) -> int:
+    """The first row whose item stands before it already."""
+    seen: set[str] = set()
+    for row, item in enumerate(ids):
+        if item in seen:
+            return row
+        seen.add(item)
+    raise ValueError("two items share a hash: start again")

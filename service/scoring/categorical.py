@@ -34,17 +34,12 @@ class CategoricalField:
 
     def encode_values(self, values: Sequence[object], faults: FaultList) -> Piece:
         read = partial(category_text, boolean=self.vocabulary.boolean)
-        absent, id_of = missing_id(self.vocabulary.missing), self.vocabulary.id_of
-        ids, unknown, missing = np.empty(len(values), np.int64), 0, 0
-        for row, value in enumerate(values):
-            text = faults.guard(row, self.feature.name, read, value)
-            if text is None:
-                ids[row] = absent
-                missing += 1
-            else:
-                ids[row] = found = id_of(text)
-                unknown += found == UNKNOWN
-        return Piece(ids=(ids,), unknown=unknown, missing=missing)
+        texts = [faults.guard(row, self.feature.name, read, value) for row, value in enumerate(values)]
+        missing = np.array([text is None for text in texts], bool)
+        ids = self.vocabulary.ids_of([text or "" for text in texts])
+        unknown = int(((ids == UNKNOWN) & ~missing).sum())
+        ids[missing] = missing_id(self.vocabulary.missing)
+        return Piece(ids=(ids,), unknown=unknown, missing=int(missing.sum()))
 
     def encode_column(self, column: Column) -> Piece:
         texts = text_column(self.feature.name, column)
@@ -71,28 +66,21 @@ class MultiField:
 
     def encode_values(self, values: Sequence[object], faults: FaultList) -> Piece:
         read = partial(categories, boolean=self.vocabulary.boolean)
-        absent, id_of = missing_id(self.vocabulary.missing), self.vocabulary.id_of
-        bags: list[list[int]] = []
-        unknown = missing = 0
-        for row, value in enumerate(values):
-            ids = [id_of(text) for text in faults.guard(row, self.feature.name, read, value)]
-            missing += not ids
-            unknown += ids.count(UNKNOWN)
-            bags.append(sorted(set(ids)) or [absent])
-        offsets = np.zeros(len(bags) + 1, np.int64)
-        np.cumsum([len(bag) for bag in bags], out=offsets[1:])
-        flat = np.fromiter((one for bag in bags for one in bag), np.int64, int(offsets[-1]))
-        return Piece(bag=Bag(flat, offsets), unknown=unknown, missing=missing)
+        lists = [faults.guard(row, self.feature.name, read, value) for row, value in enumerate(values)]
+        ids = self.vocabulary.ids_of([text for texts in lists for text in texts])
+        return self._piece(ids, np.array([len(texts) for texts in lists], np.int64))
 
     def encode_column(self, column: Column) -> Piece:
         texts = bag_column(self.feature.name, column)
-        ids = self.vocabulary.ids_of(texts.distinct)[texts.codes]
-        empty = np.flatnonzero(np.diff(texts.offsets) == 0)
-        rows = np.repeat(np.arange(len(texts.offsets) - 1), np.diff(texts.offsets))
-        rows = np.concatenate([rows, empty])
+        return self._piece(self.vocabulary.ids_of(texts.distinct)[texts.codes], np.diff(texts.offsets))
+
+    def _piece(self, ids: Ints, lengths: Ints) -> Piece:
+        """Bags of consecutive ids, `lengths` (B,) in each row."""
+        empty = np.flatnonzero(lengths == 0)
+        rows = np.concatenate([np.repeat(np.arange(len(lengths)), lengths), empty])
         absent = np.full(len(empty), missing_id(self.vocabulary.missing), np.int64)
         unknown = int((ids == UNKNOWN).sum())
-        bag = _sorted_bag(rows, np.concatenate([ids, absent]), len(texts.offsets) - 1)
+        bag = _sorted_bag(rows, np.concatenate([ids, absent]), len(lengths))
         return Piece(bag=bag, unknown=unknown, missing=len(empty))
 
 

@@ -70,13 +70,12 @@ class Encoded:
         )
 
     @staticmethod
-    def join(left: Encoded, right: Encoded) -> Encoded:
-        """Side by side: the columns of the one row `left` (user and context) before those of B rows `right` (items)."""
-        first = np.zeros(right.rows, np.int64)
+    def beside(left: Encoded, right: Encoded) -> Encoded:
+        """Side by side, row by row: the columns of `left` (user and context) before those of `right` (items)."""
         return Encoded(
-            np.concatenate([left.numerics[first], right.numerics], axis=1),
-            np.concatenate([left.ids[first], right.ids], axis=1),
-            (*(bag.take(first) for bag in left.bags), *right.bags),
+            np.concatenate([left.numerics, right.numerics], axis=1),
+            np.concatenate([left.ids, right.ids], axis=1),
+            (*left.bags, *right.bags),
             add_counts((left.unknown, right.unknown)),
             add_counts((left.missing, right.missing)),
         )

@@ -11,10 +11,11 @@ from service.scoring.datetimes import DatetimeField
 from service.scoring.features import FeatureEncoder
 from service.scoring.fields import Field
 from service.scoring.files import ENCODER, VOCABULARIES, ArtifactError, read_json, vocabulary_file, write_json
+from service.scoring.index import KeyColumn, shared_columns
 from service.scoring.numeric import NumericField, Scaler
 from service.scoring.scalers import read_scalers, write_scalers
 from service.scoring.schema import Feature, FeatureSchema, SchemaError
-from service.scoring.vocabulary import Vocabulary
+from service.scoring.vocabulary import Vocabulary, ids_of_order
 
 
 def save_encoder(encoder: FeatureEncoder, folder: Path) -> None:
@@ -47,21 +48,31 @@ def load_encoder(folder: Path) -> FeatureEncoder:
         states = data["fields"]
         if {state["name"] for state in states} != set(features) or len(states) != len(features):
             raise ValueError("its fields are not those of its schema")
-        fields = [_field(features[state["name"]], state, folder, n, scalers) for n, state in enumerate(states)]
+        listed = {n: features[state["name"]] for n, state in enumerate(states)}
+        texts = {n: _texts(folder, n) for n, feature in listed.items() if has_texts(feature)}
+        columns = shared_columns(texts, ids_of_order)
+        fields = [
+            _field(listed[n], state, scalers, len(texts.get(n, ())), columns.get(n)) for n, state in enumerate(states)
+        ]
     except (SchemaError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{ENCODER}: does not fit ({error})") from None
     return FeatureEncoder(schema, tuple(fields), scalers)
 
 
+def has_texts(feature: Feature) -> bool:
+    """Whether a feature has a vocabulary of its own."""
+    return feature.kind in ("categorical", "multi") and not feature.buckets
+
+
 def _field(
-    feature: Feature, state: Mapping[str, Any], folder: Path, position: int, scalers: Mapping[str, Scaler]
+    feature: Feature, state: Mapping[str, Any], scalers: Mapping[str, Scaler], count: int, column: KeyColumn | None
 ) -> Field:
     if feature.kind == "numeric":
         return _numeric(feature, state, scalers)
     if feature.kind == "datetime":
         return DatetimeField(feature, int(state["missing"]))
-    texts = () if feature.buckets else _texts(folder, position)
-    vocabulary = Vocabulary(texts, feature.buckets, bool(state["boolean"]), int(state["rare"]), int(state["missing"]))
+    known = (bool(state["boolean"]), int(state["rare"]), int(state["missing"]))
+    vocabulary = Vocabulary(count, column, feature.buckets, *known)
     return (CategoricalField if feature.kind == "categorical" else MultiField)(feature, vocabulary)
 
 

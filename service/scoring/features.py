@@ -81,6 +81,10 @@ class FeatureEncoder:
         """Whether a cross has more than one bag: only then can a row expand to many pairs."""
         return any(sum(is_bag for is_bag, _ in cross.members) > 1 for cross in self.layout.crosses)
 
+    def too_many_pairs(self, encoded: Encoded) -> bool:
+        """Whether a row of all sides has a cross that would expand to too many pairs."""
+        return bool(self._pair_faults(encoded, SIDES))
+
     def check_pairs(self, encoded: Encoded) -> None:
         """Refuse a row of all sides whose crosses would expand to too many pairs; raises EncodeError."""
         for row in self._pair_faults(encoded, SIDES):

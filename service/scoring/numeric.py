@@ -73,15 +73,9 @@ class NumericField:
     def scale(self, raw: Doubles) -> Floats:
         """Scaled float32 values (B,); not finite where a raw value is too large for float32."""
         values = np.where(np.isnan(raw), self.mean, raw)
-        kind = self.feature.scaler
         with np.errstate(over="ignore"):
-            if kind == "log1p-minmax":
-                values = np.log1p(np.clip(values, self.low, self.high))
-            if kind == "standard":
-                values = (values - self.shift) / self.factor
-            elif kind != "none":
-                values = np.clip(values * self.factor + self.shift, 0.0, 1.0)
-            return values.astype(np.float32)
+            kind = self.feature.scaler
+            return scaled(kind, values, self.low, self.high, self.factor, self.shift).astype(np.float32)
 
     def bin_ids(self, raw: Doubles) -> Ints:
         """The bin of each value: bin k holds edges[k-1] <= value < edges[k]."""
@@ -125,6 +119,20 @@ class NumericField:
         if not all(math.isfinite(value) for value in (bare.low, bare.high, bare.mean)):
             raise ValueError(f"the range of '{feature.name}' is not finite")
         return bare.with_scaler(scaler)
+
+
+Number = float | Doubles
+
+
+def scaled(kind: str, values: Doubles, low: Number, high: Number, factor: Number, shift: Number) -> Doubles:
+    """Values (B,) of one feature, or (B, N) of N features with a number of each for every column."""
+    if kind == "none":
+        return values
+    if kind == "standard":
+        return (values - shift) / factor
+    if kind == "log1p-minmax":
+        values = np.log1p(np.clip(values, low, high))
+    return np.clip(values * factor + shift, 0.0, 1.0)
 
 
 def _fitted(kind: str, present: Doubles) -> Scaler | None:

@@ -1,4 +1,4 @@
-"""Requests to probabilities by one version: encode each request alone, then score many together."""
+"""Requests to probabilities by one version: a batch of requests is encoded as one, and scored as one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.scoring.candidates import Items, find_items, joined_items
+from service.scoring.batch import Batch
+from service.scoring.candidates import CandidateFinder, Items
 from service.scoring.catalog import Catalog
 from service.scoring.encoded import Encoded, Floats, add_counts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.half import Half
+from service.scoring.rows import RowEncoder
 from service.scoring.schema import FeatureSchema
 from service.scoring.values import EncodeError, Fault
 
@@ -46,30 +48,23 @@ class Explanation:
     terms: list[tuple[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An encoded request: `whole` rows, or one row of the user's columns and the candidates' `items`.
-
-    `unknown_items` is None in row form; the counts are of values that the request sent.
-    """
-
-    rows: int
-    whole: Encoded | None = None
-    user: Encoded | None = None
-    items: Items | None = None
-    unknown_items: int | None = None
-    unknown: dict[str, int] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
-
-
 class Predictor:
-    """Scores requests with one version; safe to call from several threads."""
+    """Scores requests with one version; safe to call from several threads.
+
+    `catalog` may be replaced: what was encoded before is scored with the one that it was encoded with.
+    """
 
     def __init__(self, version: str, encoder: FeatureEncoder, engine: Engine, catalog: Catalog | None) -> None:
         self.version = version
         self.encoder = encoder
         self.engine = engine
         self.catalog = catalog
+        self._rows = RowEncoder(encoder)
+        self._users = RowEncoder(encoder, ("user", "context"))
+        items = RowEncoder(encoder, ("item",))
+        self._finder = CandidateFinder(encoder.schema, encoder.layout, items.encode) if encoder.schema.item else None
+        self._user_names = {feature.name for feature in encoder.schema.of_side("user")}
+        self._context_names = {feature.name for feature in encoder.schema.of_side("context")}
 
     @property
     def schema(self) -> FeatureSchema:
@@ -79,103 +74,101 @@ class Predictor:
     def device(self) -> str:
         return str(self.engine.device)
 
-    def encode(self, request: RowRequest | RankRequest) -> Prepared:
-        """Encode one request; raises EncodeError whose faults are placed as in the body."""
-        if isinstance(request, RowRequest):
-            encoded = self._rows(request.instances)
-            return Prepared(encoded.rows, encoded, unknown=encoded.unknown, missing=encoded.missing)
-        assert self.catalog is not None  # the caller asked for the ranking form of a version that has an item key
-        try:
-            user = self._user(request)
-        except EncodeError as error:
-            raise EncodeError([*error.faults, *self._item_faults(request.candidates, self.catalog)]) from None
-        items = find_items(request.candidates, self.catalog, self.encoder)
-        if self.encoder.multiplies_bags:
-            self._check_pairs(user, items, self.catalog)
-        fresh = (user,) if items.fresh is None else (user, items.fresh)
-        unknown, missing = add_counts(one.unknown for one in fresh), add_counts(one.missing for one in fresh)
-        return Prepared(len(items.rows), None, user, items, items.unknown_items, unknown, missing)
+    def encode(self, requests: Sequence[RowRequest | RankRequest], catalog: Catalog | None = None) -> Batch:
+        """Encode requests as one, against the present catalog or the one given.
 
-    def score(self, prepared: Sequence[Prepared]) -> list[Floats]:
+        EncodeError where any has a fault; a request that is alone has its faults placed as in its body.
+        """
+        rows = [row for one in requests if isinstance(one, RowRequest) for row in one.instances]
+        ranked = [one for one in requests if isinstance(one, RankRequest)]
+        whole = self._encode_rows(rows) if rows else None
+        users, items = self._encode_rankings(ranked, catalog or self.catalog) if ranked else (None, None)
+        parts = [one for one in (whole, users, None if items is None else items.fresh) if one is not None]
+        ranks = [isinstance(one, RankRequest) for one in requests]
+        sizes = [len(one.candidates) if isinstance(one, RankRequest) else len(one.instances) for one in requests]
+        unknown, missing = add_counts(one.unknown for one in parts), add_counts(one.missing for one in parts)
+        batch = Batch(sizes, ranks, whole, users, items, unknown, missing)
+        if ranked and self.encoder.multiplies_bags:
+            self._check_pairs(batch)
+        return batch
+
+    def score(self, batch: Batch) -> list[Floats]:
         """Probabilities of each request, in its order; a non-finite score stays visible.
 
         Whole rows of all requests share one forward, the pairs of all ranking requests one join.
         """
-        halved = self.engine.has_halves
-        whole = [(n, self._whole(one)) for n, one in enumerate(prepared) if one.whole is not None or not halved]
-        ranked = [(n, one.user, one.items) for n, one in enumerate(prepared) if one.user and one.items and halved]
-        answers: dict[int, Floats] = {}
-        if whole:
-            scores = self.engine.forward(Encoded.concat([encoded for _, encoded in whole]))
-            ends = np.cumsum([encoded.rows for _, encoded in whole])[:-1]
-            answers |= zip((n for n, _ in whole), np.split(scores, ends), strict=True)
-        if ranked:
-            scores = self._join([user for _, user, _ in ranked], [items for _, _, items in ranked])
-            ends = np.cumsum([len(items.rows) for _, _, items in ranked])[:-1]
-            answers |= zip((n for n, _, _ in ranked), np.split(scores, ends), strict=True)
-        return [answers[n] for n in range(len(prepared))]
+        if batch.users is not None and batch.items is not None and self.engine.has_halves:
+            whole = None if batch.whole is None else self.engine.forward(batch.whole)
+            user = self.engine.user(batch.users)
+            return batch.split(whole, self.engine.join(user, self._item_half(batch.items), batch.index))
+        scores = self.engine.forward(batch.rows())
+        rows = 0 if batch.whole is None else batch.whole.rows
+        return batch.split(scores[:rows], scores[rows:])
 
-    def explain(self, prepared: Prepared) -> list[Explanation]:
+    def scores_of(self, request: RowRequest | RankRequest) -> Floats:
+        """Probabilities of one request's rows; raises EncodeError."""
+        return self.score(self.encode([request]))[0]
+
+    def explain(self, batch: Batch) -> list[Explanation]:
         """What each row's score is made of. The engine must have halves."""
-        terms, deep = self.engine.explain(self._whole(prepared))
+        terms, deep = self.engine.explain(batch.rows())
         names = self.encoder.layout.wide_terms()
         return [
             Explanation(float(np.sum(row)), float(rest), list(zip(names, row.tolist(), strict=True)))
             for row, rest in zip(terms.astype(np.float64), deep, strict=True)
         ]
 
-    def _join(self, users: Sequence[Encoded], items: Sequence[Items]) -> Floats:
-        """Scores of every candidate of each request, one after the other."""
-        assert self.catalog is not None  # there are items
-        user = self.engine.user(Encoded.concat(users))
-        index = np.repeat(np.arange(len(users)), [len(one.rows) for one in items])
-        return self.engine.join(user, self._item_half(joined_items(items), self.catalog), index)
-
-    def _item_half(self, items: Items, catalog: Catalog) -> Half:
+    def _item_half(self, items: Items) -> Half:
         """The candidates' halves: those of the catalog are ready, those of fresh rows are made here."""
-        if catalog.half is None:
-            return self.engine.items(items.encoded(catalog))
+        half = items.catalog.half
+        if half is None:
+            return self.engine.items(items.encoded())
         if items.fresh is None:
-            return self.engine.take(catalog.half, items.rows)
+            return self.engine.take(half, items.rows)
         known = items.rows[items.rows >= 0]
-        pool = Half.concat([self.engine.take(catalog.half, known), self.engine.items(items.fresh)])
+        pool = Half.concat([self.engine.take(half, known), self.engine.items(items.fresh)])
         return self.engine.take(pool, items.order(len(known)))
 
-    def _whole(self, one: Prepared) -> Encoded:
-        if one.whole is not None:
-            return one.whole
-        assert self.catalog is not None  # a ranking request
-        assert one.user is not None  # as above
-        assert one.items is not None  # as above
-        return Encoded.join(one.user, one.items.encoded(self.catalog))
-
-    def _check_pairs(self, user: Encoded, items: Items, catalog: Catalog) -> None:
+    def _encode_rows(self, rows: Sequence[Values]) -> Encoded:
         try:
-            self.encoder.check_pairs(Encoded.join(user, items.encoded(catalog)))
-        except EncodeError as error:
-            raise _placed(error, lambda row, _: ("candidates", row)) from None
-
-    def _item_faults(self, candidates: Sequence[object], catalog: Catalog) -> list[Fault]:
-        try:
-            find_items(candidates, catalog, self.encoder)
-        except EncodeError as error:
-            return error.faults
-        return []
-
-    def _rows(self, instances: Sequence[Values]) -> Encoded:
-        try:
-            return self.encoder.encode_rows(instances)
+            return self._rows.encode(rows)
         except EncodeError as error:
             raise _placed(error, lambda row, name: ("instances", row, name)) from None
 
-    def _user(self, request: RankRequest) -> Encoded:
-        sides = {feature.name: feature.side for feature in self.schema.features}
-        row = {name: value for name, value in request.user.items() if sides.get(name) == "user"}
-        row |= {name: value for name, value in request.context.items() if sides.get(name) == "context"}
+    def _encode_rankings(self, requests: Sequence[RankRequest], catalog: Catalog | None) -> tuple[Encoded, Items]:
+        assert catalog is not None  # the caller asked for the ranking form of a version that has an item key
+        assert self._finder is not None  # as above
+        candidates = requests[0].candidates
+        if len(requests) > 1:
+            candidates = [item for one in requests for item in one.candidates]
         try:
-            return self.encoder.encode_rows([row], sides=("user", "context"))
+            users = self._users.encode([self._user(one) for one in requests])
         except EncodeError as error:
-            raise _placed(error, lambda _, name: (sides[name], name)) from None
+            sides = {feature.name: feature.side for feature in self.schema.features}
+            faults = _placed(error, lambda _, name: (sides[name], name)).faults
+            try:
+                self._finder.find(candidates, catalog)
+            except EncodeError as more:
+                faults = [*faults, *more.faults]
+            raise EncodeError(faults) from None
+        return users, self._finder.find(candidates, catalog)
+
+    def _user(self, request: RankRequest) -> Values:
+        """One row of the user's and the context's features, each from its own object alone."""
+        user, context = request.user, request.context
+        if not self._context_names.isdisjoint(user):
+            user = {name: value for name, value in user.items() if name in self._user_names}
+        if not context:
+            return user
+        return {**user, **{name: value for name, value in context.items() if name in self._context_names}}
+
+    def _check_pairs(self, batch: Batch) -> None:
+        assert batch.users is not None  # there are rankings
+        assert batch.items is not None  # as above
+        try:
+            self.encoder.check_pairs(Encoded.beside(batch.users.take(batch.index), batch.items.encoded()))
+        except EncodeError as error:
+            raise _placed(error, lambda row, _: ("candidates", row)) from None
 
 
 def _placed(error: EncodeError, place: Callable[[int, str], tuple[str | int, ...]]) -> EncodeError:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from service.scoring.encoded import Ints
+from service.scoring.index import KeyColumn, build_column
 from service.scoring.layout import FIRST_VALUE, UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The texts of one column, id 2 onward; with `buckets` > 0 no list but a hash into as many ids.
+    """The `count` texts of one column, id 2 onward, found through `column`; with `buckets` > 0 a hash into as many ids.
 
-    `rare` counts training values that share the unknown id, `missing` those that were missing there.
+    `rare` counts training values that share the unknown id, `missing` those that were missing there. `texts` is kept
+    for publishing alone.
     """
 
-    texts: tuple[str, ...] = ()
+    count: int = 0
+    column: KeyColumn | None = None
     buckets: int = 0
     boolean: bool = False
     rare: int = 0
     missing: int = 0
-    index: dict[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        index = {text: n for n, text in enumerate(self.texts, FIRST_VALUE)}
-        if len(index) != len(self.texts):
-            raise ValueError("a text stands in the vocabulary twice")
-        object.__setattr__(self, "index", index)
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -41,19 +38,26 @@ class Vocabulary:
             return cls(buckets=buckets, boolean=boolean, missing=missing)
         kept = [(-int(count), text) for text, count in zip(distinct, counts, strict=True) if count >= min_count]
         rare = int(counts.sum()) + sum(negative for negative, _ in kept)
-        return cls(tuple(text for _, text in sorted(kept)), 0, boolean, rare, missing)
+        texts = tuple(text for _, text in sorted(kept))
+        column = build_column(texts, ids_of_order(len(texts)))
+        return cls(len(texts), column, 0, boolean, rare, missing, texts)
 
     @property
     def size(self) -> int:
-        return FIRST_VALUE + (self.buckets or len(self.texts))
+        return FIRST_VALUE + (self.buckets or self.count)
 
-    def id_of(self, text: str) -> int:
+    def ids_of(self, texts: Sequence[str]) -> Ints:
+        """Ids (n,) of texts; unknown ones share an id."""
         if self.buckets:
-            return FIRST_VALUE + text_hash(text) % self.buckets
-        return self.index.get(text, UNKNOWN)
+            return np.fromiter((FIRST_VALUE + text_hash(text) % self.buckets for text in texts), np.int64, len(texts))
+        if self.column is None or not len(texts):
+            return np.full(len(texts), UNKNOWN, np.int64)
+        return np.maximum(self.column.find(texts), UNKNOWN).astype(np.int64)
 
-    def ids_of(self, texts: Iterable[str]) -> Ints:
-        return np.fromiter((self.id_of(text) for text in texts), np.int64)
+
+def ids_of_order(count: int) -> Ints:
+    """The ids of a vocabulary's texts in its order."""
+    return np.arange(FIRST_VALUE, FIRST_VALUE + count, dtype=np.int64)
 
 
 def text_hash(text: str) -> int:

@@ -218,7 +218,12 @@ def _batcher(
 ) -> Batcher[Any, Any]:
     ignore = settings.unknown_features == "ignore"
     return Batcher(
-        Scorer(predictor, lambda: versions.known, ignore_unknown=ignore),
+        Scorer(
+            predictor,
+            lambda: versions.known,
+            ignore_unknown=ignore,
+            count=lambda n: metrics.counted(predictor.version, n),
+        ),
         rows=row_count,
         max_batch_rows=batch_rows,
         max_queue_rows=settings.queue_rows,

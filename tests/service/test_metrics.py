@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from service.metrics import NONE, UNLISTED, Metrics, forget_worker
+from service.metrics import NONE, Metrics, forget_worker
 from service.metrics.series import REASONS, SECONDS
+from service.scorer import Counted
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -220,10 +222,16 @@ def test_a_batch_is_counted_once_and_its_requests_waits_each(metrics: Metrics):
     assert value(metrics, "model_seconds_sum", version="v1") == pytest.approx(0.004)
 
 
+def counted(scores: object = (), **counts: Any) -> Counted:
+    return Counted(
+        np.asarray(scores, np.float32), **{"unknown": {}, "missing": {}, "ignored": {}, "unlisted": 0, **counts}
+    )
+
+
 def test_scores_are_counted_one_by_one(metrics: Metrics):
     metrics.version_loaded("v1", [])
     scores = np.array([0.0, 0.0005, 0.03, 0.5, 0.51, 1.0], np.float32)
-    metrics.scores("v1", scores)
+    metrics.counted("v1", counted(scores))
     assert value(metrics, "rows_total", version="v1") == 6
     assert value(metrics, "score_count", version="v1") == 6
     assert value(metrics, "score_sum", version="v1") == pytest.approx(float(scores.sum()), rel=1e-6)
@@ -234,8 +242,8 @@ def test_scores_are_counted_one_by_one(metrics: Metrics):
 
 def test_unknown_and_missing_values_are_counted_by_feature(metrics: Metrics):
     metrics.version_loaded("v1", ["age", "genres"])
-    metrics.values("v1", {"genres": 2, UNLISTED: 1}, {"age": 3})
-    metrics.values("v1", {"genres": 1, "of another version": 4}, {})
+    metrics.counted("v1", counted(unknown={"genres": 2}, missing={"age": 3}, unlisted=1))
+    metrics.counted("v1", counted(unknown={"genres": 1}, ignored={"of another version": 4}))
     assert value(metrics, "unknown_values_total", version="v1", feature="genres") == 3
     assert value(metrics, "unknown_values_total", version="v1", feature="(unlisted)") == 1
     assert value(metrics, "unknown_values_total", version="v1", feature="of another version") == 4

@@ -29,7 +29,7 @@ def test_score_adds_a_column_block_by_block(version: Path, tmp_path: Path, monke
     assert score(version, written(tmp_path, table), tmp_path / "out.parquet", device="cpu") == 0
     scored = pq.read_table(tmp_path / "out.parquet")
     predictor = open_artifact(version).predictor
-    wanted = predictor.score([predictor.encode(RowRequest(rows()))])[0]
+    wanted = predictor.scores_of(RowRequest(rows()))
     assert scored.drop(["score"]).equals(table)
     assert scored.column("score").to_pylist() == pytest.approx(wanted.tolist(), abs=1e-6)
 
@@ -38,7 +38,7 @@ def test_score_takes_absent_item_features_from_the_catalog(version: Path, tmp_pa
     events = pa.Table.from_pylist([{**user, "item_id": item["item_id"]} for user in USERS for item in ITEMS])
     assert score(version, written(tmp_path, events), tmp_path / "out.parquet", device="cpu") == 0
     predictor = open_artifact(version).predictor
-    wanted = predictor.score([predictor.encode(RowRequest(rows()))])[0]
+    wanted = predictor.scores_of(RowRequest(rows()))
     found = pq.read_table(tmp_path / "out.parquet")
     assert found.column_names == [*events.column_names, "score"]
     assert found.column("score").to_pylist() == pytest.approx(wanted.tolist(), abs=1e-6)

@@ -86,10 +86,10 @@ def test_ba01_a_request_that_breaks_the_encoder_is_500_alone():
             predictor = here.versions.ready["v1"].predictor
             encode = predictor.encode
 
-            def fragile(request):
-                if request.instances[0].get("price") == 13:
+            def fragile(requests, catalog=None):
+                if any(request.instances[0].get("price") == 13 for request in requests):
                     raise ZeroDivisionError("a bug")
-                return encode(request)
+                return encode(requests, catalog)
 
             predictor.encode = fragile
             bodies = [{"instances": [{"price": price}]} for price in (12, 13, 14)]

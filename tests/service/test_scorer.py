@@ -3,7 +3,7 @@
 import pytest
 
 from service.feature_names import FeatureNames, Ignored
-from service.scorer import NonFiniteScore, Scored, Scorer, ScoringFailed, row_count
+from service.scorer import Counted, NonFiniteScore, Scored, Scorer, ScoringFailed, row_count
 from service.scoring.known import KnownNames
 from service.scoring.predictor import Predictor, RankRequest, RowRequest
 from service.scoring.schema import FeatureSchema
@@ -72,12 +72,14 @@ def test_rows_are_instances_or_candidates():
     assert row_count(RankRequest({}, ["i0", "i1", "i2"])) == 3
 
 
-def test_unknown_and_missing_values_are_counted_for_each_request_alone():
-    first, second = scorer(Engine(by_price))([row(genres=["new"]), row(age=3, genres=["a"])])
-    assert first.unknown["genres"] == 1
-    assert first.missing["age"] == 1
-    assert "genres" not in second.unknown
-    assert "age" not in second.missing
+def test_a_batch_is_counted_once_without_what_was_refused():
+    told: list[Counted] = []
+    requests = [row(genres=["new"]), row(age=3, genres=["a"]), row(genres=["new"], age="x")]
+    scorer(Engine(by_price), count=told.append)(requests)
+    (counted,) = told
+    assert len(counted.scores) == 2
+    assert counted.unknown["genres"] == 1
+    assert counted.missing["age"] == 1
 
 
 def test_unit_and_item_key_are_names_though_they_are_no_features():

@@ -36,8 +36,8 @@ def test_ex01_every_part_of_the_saved_module_is_in_evaluation_mode(version: Path
 def test_ex01_a_hundred_answers_to_one_request_are_one_answer_and_nothing_in_the_module_moves(version: Path) -> None:
     before = {name: value.clone() for name, value in load(version / "model.pt").state_dict().items()}
     predictor = open_artifact(version).predictor
-    prepared = predictor.encode(RowRequest([{"user_id": 3, "age": 30, "item_id": "i4"}]))
-    assert len({float(predictor.score([prepared])[0][0]) for _ in range(100)}) == 1
+    request = RowRequest([{"user_id": 3, "age": 30, "item_id": "i4"}])
+    assert len({float(predictor.scores_of(request)[0]) for _ in range(100)}) == 1
     after = load(version / "model.pt").state_dict()
     assert all(torch.equal(before[name], value) for name, value in after.items())
 
@@ -80,9 +80,9 @@ def test_a_ranking_scores_as_the_rows_joined_by_hand(version: Path) -> None:
     user, context = {"user_id": 5, "age": 20}, {"timestamp": 1_700_000_000}
     catalog = {row["item_id"]: row for row in _catalog(version)}
     ids = ["i3", "i1", "i20"]
-    ranked = predictor.score([predictor.encode(RankRequest(user, ids, context))])[0]
+    ranked = predictor.scores_of(RankRequest(user, ids, context))
     joined = [{**user, **context, **catalog[item]} for item in ids]
-    assert ranked == pytest.approx(predictor.score([predictor.encode(RowRequest(joined))])[0], abs=1e-6)
+    assert ranked == pytest.approx(predictor.scores_of(RowRequest(joined)), abs=1e-6)
 
 
 def test_the_same_seed_gives_the_same_parameters_to_the_last_bit_and_another_seed_others(version: Path) -> None:

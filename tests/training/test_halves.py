@@ -124,7 +124,7 @@ def test_encoded_sides_lie_side_by_side_in_the_whole(folder: Any) -> None:
     )
     encoder = FeatureEncoder.fit(schema, pa.table({"i": [["a", "b"], ["c"]], "u": ["x", "y"]}))
     row = {"i": ["c", "a"], "u": "y"}
-    joined = Encoded.join(
+    joined = Encoded.beside(
         encoder.encode_rows([row], sides=("user", "context")), encoder.encode_rows([row], sides=("item",))
     )
     whole = encoder.encode_rows([row])

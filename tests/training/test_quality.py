@@ -93,8 +93,8 @@ def test_en04_an_unknown_item_with_liked_genres_and_year_outscores_one_with_disl
             unknown = [
                 {"item_id": f"new-{n}", "genres": item["genres"], "year": item["year"]} for n, item in enumerate(chosen)
             ]
-            prepared = predictor.encode(RankRequest(user, unknown))  # noqa: B023 - called in this turn of the loop
-            assert prepared.unknown_items == len(unknown)
-            return float(predictor.score([prepared])[0].mean())  # noqa: B023 - as above
+            batch = predictor.encode([RankRequest(user, unknown)])  # noqa: B023 - called in this turn of the loop
+            assert batch.strangers() == [len(unknown)]
+            return float(predictor.score(batch)[0].mean())  # noqa: B023 - as above
 
         assert mean_score(ranked[-100:]) > mean_score(ranked[:100])

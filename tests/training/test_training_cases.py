@@ -137,7 +137,7 @@ def test_ex03_a_rare_click_is_served_as_a_rare_probability(tmp_path: Path) -> No
     items = {item: n for n, item in enumerate(predictor.catalog.index)} if predictor.catalog else {}
     assert items
     raw: list[dict[str, Any]] = rows.select(["user_id", "age", "timestamp", "item_id"]).to_pylist()[:16_000]
-    scores = predictor.score([predictor.encode(RowRequest(raw))])[0]
+    scores = predictor.scores_of(RowRequest(raw))
     assert ((scores >= 0) & (scores <= 1)).all()
     assert (scores < 0.5).any()
     assert scores.mean() == pytest.approx(rare[:16_000].mean(), rel=0.2)

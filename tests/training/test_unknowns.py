@@ -88,7 +88,7 @@ def test_the_unknown_id_of_every_table_is_trained(tmp_path: Path) -> None:
         for epochs in (1, 4)
     )
     row = {"user_id": "never", "item_id": "never", "genres": ["never"], "age": 30, "price": 5}
-    scores = [version.predictor.score([version.predictor.encode(RowRequest([row]))])[0][0] for version in (one, more)]
+    scores = [version.predictor.scores_of(RowRequest([row]))[0] for version in (one, more)]
     assert scores[0] != scores[1]
 
 
@@ -97,7 +97,7 @@ def test_en04_two_unseen_users_score_alike_and_unlike_known_ones(tmp_path: Path)
     predictor = open_artifact(fit(made, write_data(tmp_path / "data"), tmp_path / "artifacts")).predictor
     users = ["new-A", "new-B", 0, 39]
     rows = [{"user_id": user, "age": 30, "item_id": "i1", "price": 5, "genres": ["g1"]} for user in users]
-    scores = predictor.score([predictor.encode(RowRequest(rows))])[0].tolist()
+    scores = predictor.scores_of(RowRequest(rows)).tolist()
     assert scores[0] == pytest.approx(scores[1], abs=1e-7)
     assert abs(scores[0] - scores[2]) > 1e-6
     assert abs(scores[0] - scores[3]) > 1e-6

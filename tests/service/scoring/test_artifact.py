@@ -247,5 +247,5 @@ def test_serving_needs_no_scikit_learn(version: Path) -> None:
 def test_ex01_a_hundred_answers_to_one_request_are_one_score(version: Path) -> None:
     predictor = open_artifact(version).predictor
     request = RowRequest([{"user_id": "u1", "age": 33, "genres": ["a"]}])
-    scores = {float(predictor.score([predictor.encode(request)])[0][0]) for _ in range(100)}
+    scores = {float(predictor.scores_of(request)[0]) for _ in range(100)}
     assert len(scores) == 1

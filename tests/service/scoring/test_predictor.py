@@ -23,7 +23,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
 
 
 def score(predictor: Predictor, request: RowRequest | RankRequest) -> list[float]:
-    return predictor.score([predictor.encode(request)])[0].tolist()
+    return predictor.scores_of(request).tolist()
 
 
 def as_rows(*items: dict[str, Any]) -> RowRequest:
@@ -58,37 +58,37 @@ def test_an_object_overrides_the_catalog_feature_by_feature(predictor: Predictor
 
 def test_unknown_items_are_counted_and_change_no_neighbour(predictor: Predictor) -> None:
     alone = score(predictor, RankRequest(USER, ["i1", "i2"], CONTEXT))
-    prepared = predictor.encode(RankRequest(USER, ["i1", "new", "i2", "other"], CONTEXT))
-    scores = predictor.score([prepared])[0].tolist()
-    assert prepared.unknown_items == 2
+    batch = predictor.encode([RankRequest(USER, ["i1", "new", "i2", "other"], CONTEXT)])
+    scores = predictor.score(batch)[0].tolist()
+    assert batch.strangers() == [2]
     assert [scores[0], scores[2]] == pytest.approx(alone, abs=1e-6)
 
 
 def test_values_of_the_request_are_counted_and_those_of_the_catalog_are_not(predictor: Predictor) -> None:
     candidates = ["i1", {"item_id": "i2", "genres": ["zz"]}, "new"]
-    prepared = predictor.encode(RankRequest({"user_id": "stranger"}, candidates))
-    assert prepared.unknown == {"user_id": 1, "genres": 1}
-    assert prepared.missing == {"age": 1, "shown_at": 1, "price": 1, "genres": 1}
+    batch = predictor.encode([RankRequest({"user_id": "stranger"}, candidates)])
+    assert batch.unknown == {"user_id": 1, "genres": 1}
+    assert batch.missing == {"age": 1, "shown_at": 1, "price": 1, "genres": 1}
 
 
 def test_ba04_a_score_does_not_depend_on_who_shares_the_batch(predictor: Predictor) -> None:
     rng = np.random.default_rng(5)
     rows = [{**USERS[rng.integers(10)], **ITEMS[rng.integers(20)]} for _ in range(500)]
     rows[7] |= {"price": 1e30, "age": -1e30}
-    alone = [predictor.encode(RowRequest([row])) for row in rows]
-    wanted = [float(predictor.score([one])[0][0]) for one in alone]
+    alone = [RowRequest([row]) for row in rows]
+    wanted = [float(predictor.scores_of(one)[0]) for one in alone]
     for size in (2, 32, 256):
         order = rng.permutation(500)
         for start in range(0, 500, size):
             batch = order[start : start + size]
-            found = predictor.score([alone[n] for n in batch])
+            found = predictor.score(predictor.encode([alone[n] for n in batch]))
             assert [float(scores[0]) for scores in found] == pytest.approx([wanted[n] for n in batch], abs=1e-5)
 
 
 @pytest.mark.parametrize("candidate", [None, True, 1.5, ["i1"], {"price": 3}, {"item_id": None}, {"item_id": [1]}])
 def test_a_candidate_without_an_item_id_is_a_fault_at_its_place(predictor: Predictor, candidate: object) -> None:
     with pytest.raises(EncodeError) as caught:
-        predictor.encode(RankRequest(USER, ["i1", candidate]))
+        predictor.encode([RankRequest(USER, ["i1", candidate])])
     assert caught.value.faults[0].loc[:2] == ("candidates", 1)
 
 
@@ -101,7 +101,7 @@ def test_faults_are_placed_as_in_the_body(predictor: Predictor) -> None:
     }
     for loc, request in requests.items():
         with pytest.raises(EncodeError) as caught:
-            predictor.encode(request)
+            predictor.encode([request])
         assert [fault.loc for fault in caught.value.faults] == [loc]
 
 
@@ -117,6 +117,6 @@ def test_the_item_key_as_a_feature_of_its_own(tmp_path: Path) -> None:
 
 
 def test_scores_carry_no_gradient_and_are_float32(predictor: Predictor) -> None:
-    scores = predictor.score([predictor.encode(as_rows(*ITEMS))])[0]
+    scores = predictor.scores_of(as_rows(*ITEMS))
     assert isinstance(scores, np.ndarray)
     assert scores.dtype == np.float32
