@@ -21,7 +21,6 @@ DeadlinePassed          504
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -33,6 +32,7 @@ from starlette.responses import Response
 
 from service.batcher import BatchFailed, DeadlinePassed, Draining, QueueFull
 from service.changes import Conflict, Unknown
+from service.ids import new_id
 from service.registry import LoadError
 from service.scorer import NonFiniteScore, ScoringFailed
 from service.scoring.values import EncodeError, Fault
@@ -186,4 +186,4 @@ def request_id(header: bytes | None) -> str:
     """The id that a request came with, where it is short and printable, else a new one."""
     if header is not None and _REQUEST_ID.fullmatch(header):
         return header.decode("ascii")
-    return secrets.token_hex(16)
+    return new_id()

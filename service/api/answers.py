@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 from starlette.types import Send
 
 from service.errors import Problem
+from service.ids import new_id
 from service.scorer import Scored
 from service.scoring.predictor import RankRequest
 
@@ -71,7 +71,7 @@ def content(
 ) -> bytes:
     """The body; `ranked` where the request was in ranking form, whose items have their id under `item_key`."""
     answer: dict[str, Any] = {
-        "prediction_id": secrets.token_hex(16),
+        "prediction_id": new_id(),
         "model_version": choice.version,
         "assignment": choice.body(),
     }

@@ -27,6 +27,7 @@ KEYS = frozenset({"instances", *RANK_KEYS, *COMMON_KEYS})
 _AN_ITEM = "a candidate is an item id (a string or an integer) or an object"
 
 _ABSENT = object()
+_ITEM_TYPES = frozenset((str, int, dict))
 
 
 @dataclass(slots=True)
@@ -152,10 +153,10 @@ def _rows(asked: Asked, instances: object, max_rows: int, explain: bool) -> Requ
     rows = _list(asked, "instances", instances, max_rows)
     if rows is None:
         return None
-    wrong = [n for n, row in enumerate(rows) if type(row) is not dict]
-    for n in wrong[:MAX_FAULTS]:
-        asked.fault(("instances", n), "an instance must be an object of features", "dict_type")
-    if wrong:
+    if set(map(type, rows)) != {dict}:
+        wrong = [n for n, row in enumerate(rows) if type(row) is not dict]
+        for n in wrong[:MAX_FAULTS]:
+            asked.fault(("instances", n), "an instance must be an object of features", "dict_type")
         rows = [row if type(row) is dict else {} for row in rows]
     return RowRequest(rows, explain)
 
@@ -167,11 +168,11 @@ def _ranking(asked: Asked, body: Mapping[str, object], max_rows: int, explain: b
     candidates = _list(asked, "candidates", body.get("candidates", _ABSENT), max_rows)
     if candidates is None:
         return None
-    wrong = [n for n, item in enumerate(candidates) if type(item) not in (str, int, dict)]
-    for n in wrong[:MAX_FAULTS]:
-        asked.fault(("candidates", n), _AN_ITEM, "item_type")
-    if wrong:
-        candidates = [item if type(item) in (str, int, dict) else "" for item in candidates]
+    if not _ITEM_TYPES.issuperset(map(type, candidates)):
+        wrong = [n for n, item in enumerate(candidates) if type(item) not in _ITEM_TYPES]
+        for n in wrong[:MAX_FAULTS]:
+            asked.fault(("candidates", n), _AN_ITEM, "item_type")
+        candidates = [item if type(item) in _ITEM_TYPES else "" for item in candidates]
     return RankRequest(user, candidates, context, explain)
 
 

@@ -14,6 +14,7 @@ from service.errors import NotJson, SlowBody, TooLarge, WrongType
 Headers = Mapping[bytes, bytes]
 
 _DECODER = msgspec.json.Decoder()
+_SLOW = "slow body"
 _UTF8 = ("utf-8", "utf8", "us-ascii")
 
 
@@ -32,11 +33,19 @@ class BodyLimits:
 async def read_json(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes | bytearray:
     """The bytes of a body that says it is JSON. Raises WrongType, TooLarge, SlowBody, ClientGone."""
     _check_headers(headers, limits)
+    task = asyncio.current_task()
+    assert task is not None  # a coroutine that a server runs
+    # As asyncio.timeout does it, at a fifth of its cost.
+    timer = asyncio.get_running_loop().call_later(limits.seconds, task.cancel, _SLOW)
     try:
-        async with asyncio.timeout(limits.seconds):
-            return await _read(receive, limits.size)
-    except TimeoutError:
+        return await _read(receive, limits.size)
+    except asyncio.CancelledError as error:
+        if error.args != (_SLOW,):
+            raise
+        task.uncancel()
         raise SlowBody(f"the body did not arrive within {limits.seconds:g} s") from None
+    finally:
+        timer.cancel()
 
 
 def decode(body: bytes | bytearray) -> object:

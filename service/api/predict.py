@@ -82,11 +82,14 @@ class Predict:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         call = Call(headers, receive, self._clock(), request_id(headers.get(b"x-request-id")))
-        with self._metrics.in_flight():
+        self._metrics.in_flight(1)
+        try:
             reply = await self._answer(call)
-            # Counted before it is sent: whoever has the answer finds it in the metrics.
-            seconds = self._clock() - call.started
-            self._metrics.request(call.version or NONE, 499 if reply is None else reply.status, seconds)
+        finally:
+            self._metrics.in_flight(-1)
+        # Counted before it is sent: whoever has the answer finds it in the metrics.
+        seconds = self._clock() - call.started
+        self._metrics.request(call.version or NONE, 499 if reply is None else reply.status, seconds)
         if reply is not None:
             await reply.send(send)
 

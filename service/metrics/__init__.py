@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -100,13 +99,9 @@ class Metrics:
         series.requests_of(str(code)).inc()
         series.request_seconds.observe(seconds)
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
-        self._worker.in_flight.inc()
-        try:
-            yield
-        finally:
-            self._worker.in_flight.inc(-1)
+    def in_flight(self, change: int) -> None:
+        """One request more (1) or less (-1) is being answered."""
+        self._worker.in_flight.inc(change)
 
     def rejected(self, reason: str) -> None:
         """`reason` is one of series.REASONS."""
@@ -120,8 +115,7 @@ class Metrics:
         model = self._models[version]
         model.batch_rows.observe(rows)
         model.model_seconds.observe(model_seconds)
-        for seconds in queue_seconds:
-            model.queue_seconds.observe(seconds)
+        model.queue_seconds.observe_each(queue_seconds)
 
     def queue_rows(self, version: str, rows: int) -> None:
         self._models[version].queue_rows.set(rows)

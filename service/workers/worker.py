@@ -84,6 +84,7 @@ def run(settings: Settings, given: argparse.Namespace) -> int:
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nobody asks where a request came from
         server_header=False,
         timeout_keep_alive=75,  # longer than a gateway's own idle limit, so that it is the gateway who closes
         timeout_graceful_shutdown=1,
