@@ -30,7 +30,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.batcher import BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching import BatchFailed, DeadlinePassed, Draining, QueueFull
 from service.changes import Conflict, Unknown
 from service.ids import new_id
 from service.registry import LoadError

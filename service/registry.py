@@ -13,13 +13,16 @@ from types import TracebackType
 from typing import Protocol
 
 from service import logs
-from service.batcher import Batcher
+from service.batching import Batcher, Load
 from service.config import Settings
 from service.scorer import Counted, Request, Scored, Scorer, row_count
 from service.scoring.artifact import open_artifact
 from service.scoring.files import ArtifactError
 from service.scoring.known import KnownNames, folder_state
 from service.scoring.predictor import Predictor
+
+# Of the time that an answer may take, the part that waiting work may fill: the rest is for reading and answering.
+BUDGET_SHARE = 0.7
 
 
 class LoadError(Exception):
@@ -55,6 +58,7 @@ class Registry:
         self._states: dict[str, tuple[str, str | None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._loads = asyncio.Lock()
+        self._load_taken = Load()
         # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._folder_changed: list[tuple[str, int]] | None = None
@@ -140,6 +144,9 @@ class Registry:
             rows=row_count,
             max_batch_rows=self._settings.max_rows,
             max_queue_rows=self._settings.queue_rows,
+            budget_seconds=BUDGET_SHARE * self._settings.budget_ms / 1e3,
+            load=self._load_taken,
+            inline=predictor.device == "cpu",
             on_batch=partial(self._metrics.batch, version),
             on_queue=partial(self._metrics.queue_rows, version),
             name=f"score {version}",

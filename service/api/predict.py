@@ -23,7 +23,7 @@ from service.api.answers import Choice, Reply, Timing
 from service.api.asking import Asked, parse, take_timeout
 from service.api.auth import check_client
 from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
-from service.batcher import Answer
+from service.batching import Answer
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
@@ -170,7 +170,7 @@ class Predict:
     async def _score(self, call: Call, request: Request, loaded: Loaded, choice: Choice) -> Answer[Scored]:
         future = loaded.batcher.enqueue(request, deadline=call.deadline)
         self._metrics.assignment(choice.version, choice.reason)
-        if loaded.batcher.queue_rows:
+        if loaded.batcher.is_running:
             # It has to wait: time in which the client may leave.
             watch = asyncio.create_task(_fail_when_gone(call.receive, future))
             try:

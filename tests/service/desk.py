@@ -18,7 +18,7 @@ import pyarrow as pa
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.predict import Predict
-from service.batcher import Batcher
+from service.batching import Batcher
 from service.config import Settings
 from service.metrics import Metrics
 from service.registry import Loaded

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from service import errors
-from service.batcher import BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching import BatchFailed, DeadlinePassed, Draining, QueueFull
 from service.changes import Conflict, Unknown
 from service.errors import install, problem, request_id
 from service.registry import LoadError

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from service import changes, rollout
-from service.batcher import Batcher
+from service.batching import Batcher
 from service.control import Seat
 from tests.service.workplace import break_version, settings, until, worker, workers
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.batcher import Answer, Batcher, BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching import Answer, Batcher, BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching.cost import LEARNING, Load
 
 
 class Gate:
@@ -37,10 +38,12 @@ def opened(run: Callable[[list[Any]], Sequence[Any]]) -> Gate:
 
 
 async def start(*calls: Awaitable[Any]) -> list[asyncio.Future[Any]]:
-    """The calls as tasks, each up to its first await."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    """The calls as tasks, each up to its first await; the first, where nothing runs, is a batch of its own."""
+    tasks: list[asyncio.Future[Any]] = []
+    for together in (calls[:1], calls[1:]):
+        tasks.extend(asyncio.ensure_future(call) for call in together)
+        for _ in range(3):
+            await asyncio.sleep(0)
     return tasks
 
 
@@ -392,3 +395,135 @@ def test_the_event_loop_goes_on_while_run_works():
         return turns
 
     assert asyncio.run(main()) == 100
+
+
+async def taught(run: Callable[[list[Any]], Sequence[Any]], **options: Any) -> Batcher[Any, Any]:
+    """A batcher that runs on the loop and has learned that its calls take no time."""
+    queue = batcher(run, inline=True, **options)
+    for _ in range(LEARNING):
+        await queue.submit(1)
+    return queue
+
+
+def test_calls_run_in_the_thread_until_they_are_known_to_be_short_and_then_on_the_loop():
+    async def main() -> list[bool]:
+        threads: list[int] = []
+
+        def run(items: list[int]) -> list[int]:
+            threads.append(threading.get_ident())
+            return items
+
+        queue = await taught(run)
+        await queue.submit(1)
+        return [thread == threading.get_ident() for thread in threads]
+
+    assert asyncio.run(main()) == [False] * LEARNING + [True]
+
+
+def test_a_call_that_will_be_long_goes_to_the_thread():
+    async def main() -> list[bool]:
+        now = 0.0
+        threads: list[int] = []
+
+        def run(items: list[int]) -> list[int]:
+            nonlocal now
+            threads.append(threading.get_ident())
+            now += sum(items) * 1e-5
+            return items
+
+        queue = await taught(run, rows=lambda item: item, clock=lambda: now)
+        for rows in (200, 255, 4000, 100):
+            await queue.submit(rows)
+        return [thread == threading.get_ident() for thread in threads[LEARNING:]]
+
+    assert asyncio.run(main()) == [True, False, False, True]
+
+
+def test_all_that_arrives_in_one_turn_of_the_loop_is_one_batch():
+    async def main() -> list[list[int]]:
+        gate = opened(lambda items: items)
+        queue = await taught(gate)
+        gate.batches.clear()
+        await asyncio.gather(*(queue.submit(number) for number in range(8)))
+        return gate.batches
+
+    assert asyncio.run(main()) == [list(range(8))]
+
+
+def test_large_items_are_called_alone_and_take_turns_with_small_ones():
+    async def main() -> list[list[int]]:
+        gate = Gate()
+        queue = batcher(gate, rows=lambda item: item, max_batch_rows=4096, max_queue_rows=10_000)
+        tasks = await start(*(queue.submit(rows) for rows in (500, 501, 1, 502, 2, 503)))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        return gate.batches
+
+    assert asyncio.run(main()) == [[500], [501], [1, 2], [502], [503]]
+
+
+def test_a_small_item_waits_for_one_large_call_at_most():
+    async def main() -> list[list[int]]:
+        gate = Gate()
+        queue = batcher(gate, rows=lambda item: item, max_batch_rows=4096, max_queue_rows=10_000)
+        tasks = await start(*(queue.submit(rows) for rows in (500, 501, 502, 503)))
+        tasks += await start(queue.submit(1))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        return gate.batches
+
+    batches = asyncio.run(main())
+    assert batches.index([1]) <= 2
+
+
+def test_items_of_different_types_are_not_mixed_in_a_call():
+    async def main() -> list[list[Any]]:
+        gate = Gate(lambda items: items)
+        queue = batcher(gate)
+        tasks = await start(*(queue.submit(item) for item in (0, 1, "a", 2, "b")))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        return gate.batches
+
+    assert asyncio.run(main()) == [[0], [1, 2], ["a", "b"]]
+
+
+def test_more_work_than_fits_the_budget_is_refused_with_the_time_it_would_take():
+    async def main() -> None:
+        now = 0.0
+
+        def run(items: list[int]) -> list[int]:
+            nonlocal now
+            now += 1e-3 * sum(items)
+            return items
+
+        gate = opened(run)
+        load = Load(cpu=lambda: 0.0, clock=lambda: now)
+        queue = batcher(gate, rows=lambda item: item, clock=lambda: now, budget_seconds=0.05, load=load)
+        for rows in (1, 2, 3, 1, 2, 3):
+            await queue.submit(rows)
+        gate.open.clear()
+        tasks = await start(queue.submit(10), queue.submit(30))
+        with pytest.raises(QueueFull) as refused:
+            await queue.submit(20)
+        assert refused.value.seconds == pytest.approx(0.04)
+        tasks += await start(queue.submit(9))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        assert load.seconds == 0
+        await queue.submit(1000)  # nothing waits: whatever is within the limit of rows is taken
+
+    asyncio.run(main())
+
+
+def test_two_versions_of_a_worker_share_its_budget():
+    async def main() -> int:
+        load = Load(cpu=lambda: 0.0)
+        queue = batcher(lambda items: items, budget_seconds=0.03, load=load)
+        load.take(0.04)  # what another version's batcher has taken on
+        with pytest.raises(QueueFull):
+            await queue.submit(1)
+        load.done(0.04)
+        return (await queue.submit(1)).value
+
+    assert asyncio.run(main()) == 1

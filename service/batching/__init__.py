@@ -1,0 +1,10 @@
+"""Dynamic batching: the queue in front of a model, what its calls cost, and how much work a worker has taken on.
+
+Knows nothing of models, HTTP or metrics.
+"""
+
+from service.batching.batcher import Batcher
+from service.batching.cost import Load
+from service.batching.entries import Answer, BatchFailed, DeadlinePassed, Draining, QueueFull
+
+__all__ = ["Answer", "BatchFailed", "Batcher", "DeadlinePassed", "Draining", "Load", "QueueFull"]
