@@ -1,0 +1,1 @@
+"""The parts of bench.py: the work, the floors, the load, the accounts, the rows and the report."""

@@ -1,0 +1,147 @@
+"""The rows that are latencies: open loop, each counted from when the request was due."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmark.accounts import memory
+from benchmark.arriving import Arriving
+from benchmark.check import Check, Facts
+from benchmark.schedule import Fates, Phase
+from benchmark.servers import Server, ServerError
+from benchmark.session import BEST, Session, say
+
+RANKING = "rank_100"
+BUDGET_MS, REFUSAL_MS, RECOVERY_S = 50.0, 100.0, 2.0
+SETTLE = 3.0  # seconds at the start of a load that are not counted
+
+
+def latency(session: Session) -> list[Check]:
+    """Half of the capacity arrives, at the service and at the constant floor in turns."""
+    rate = capacity(session) / 2
+    found: dict[str, list[Facts]] = {"service": [], "constant": []}
+    for repeat in range(session.plan.repeats):
+        for name, summaries in found.items():
+            fates = arrive(session, session.server(name), [(rate, SETTLE + session.plan.open_seconds)], seed=repeat)
+            summaries.append(told(session, f"half load, {name}", fates, SETTLE, session.plan.open_seconds))
+    facts: Facts = {"requests/s": rate}
+    for name, summaries in found.items():
+        for label in ("p50", "p99"):
+            facts[f"{name} {label} ms"] = _median(summaries, f"accepted_{label}_ms")
+    facts["late client p99 ms"] = _median(found["service"], "client_late_p99_ms")
+    value = float(str(facts["service p99 ms"]))
+    return [Check("latency", "p99 at half of the capacity, ms", value, None, 5.0, at_most=True, facts=facts)]
+
+
+def overload(session: Session) -> list[Check]:
+    """Three times the capacity arrives for a while, between times of half of it."""
+    full, seconds = capacity(session), session.plan.open_seconds
+    phases = [(full / 2, SETTLE), (3 * full, float(seconds)), (full / 2, SETTLE + RECOVERY_S)]
+    fates = arrive(session, session.server("service"), phases, connections=512)
+    found = told(session, "three times the capacity", fates, SETTLE, seconds)
+    goodput = float(str(found["accepted_per_second"])) / full
+    recovery = fates.unsettled(SETTLE + seconds, BUDGET_MS / 1000)
+    say(f"overload: goodput {goodput:.2f} of the capacity, settled {recovery:.2f} s after it")
+    facts: Facts = {"capacity": full, **found}
+    accepted, refused = float(str(found["accepted_p99_ms"])), float(str(found["refused_p99_ms"]))
+    return [
+        Check("overload", "p99 of the accepted, ms", accepted, BUDGET_MS, at_most=True, facts=facts),
+        Check("overload", "p99 of the refusals, ms", refused, REFUSAL_MS, at_most=True),
+        Check("overload", "goodput to capacity", goodput, 0.85),
+        Check("overload", "seconds until settled", recovery, RECOVERY_S, at_most=True),
+    ]
+
+
+def swap(session: Session) -> list[Check]:
+    """A second version loads, warms and unloads, again and again, while half of the capacity arrives."""
+    rate = capacity(session) / 2
+    session.work.publish("v2")
+    session.clear()
+    server = session.server_unchecked("service")
+    plan = session.plan
+    quiet = [(rate, SETTLE + 2.0 * plan.open_seconds)]
+    before = arrive(session, server, quiet)
+    with arriving(session, server, [(rate, 1800.0)]) as arrived:
+        time.sleep(SETTLE)
+        started = time.monotonic()
+        held = [_cycle(server, "v2") for _ in range(plan.swaps)]
+        swapped = time.monotonic() - started
+        held += [_cycle(server, "v2") for _ in range(plan.cycles - plan.swaps)]
+        during = arrived.end()
+    after = arrive(session, server, quiet, seed=2)
+    calm = [told(session, "half load", fates, SETTLE, 2.0 * plan.open_seconds) for fates in (before, after)]
+    busy = told(session, f"half load, {plan.swaps} swaps", during, SETTLE, swapped)
+    p99 = _median(calm, "accepted_p99_ms")
+    ratio = float(str(busy["accepted_p99_ms"])) / p99
+    early = held[min(5, len(held)) - 1]
+    facts: Facts = {"p99 ms without": p99, "seconds a swap": swapped / plan.swaps, **busy}
+    facts |= {"PSS MB after 5": early, f"PSS MB after {len(held)}": held[-1]}
+    return [
+        Check("swap", f"p99 during {plan.swaps} swaps to p99 without", ratio, 1.5, 1.2, at_most=True, facts=facts),
+        Check("swap", f"PSS after {len(held)} cycles to that after 5", held[-1] / early, 1.1, at_most=True),
+    ]
+
+
+def capacity(session: Session) -> float:
+    """Requests a second of a closed loop, measured now."""
+    session.warm(["service"], RANKING)
+    session.in_turns([lambda count=count: session.point("service", RANKING, count) for count in BEST])
+    return session.best("service", RANKING).per_second
+
+
+def arrive(session: Session, server: Server, phases: Sequence[Phase], connections: int = 64, seed: int = 1) -> Fates:
+    with arriving(session, server, phases, connections, seed) as arrived:
+        return arrived.fates()
+
+
+@contextmanager
+def arriving(
+    session: Session, server: Server, phases: Sequence[Phase], connections: int = 64, seed: int = 1
+) -> Iterator[Arriving]:
+    """Rankings arrive meanwhile; the client is gone at the end, whatever happens."""
+    files = sorted((session.work.bodies / RANKING).glob("*.json"))
+    arrived = Arriving(server, files, phases, session.folder, connections=connections, seed=seed)
+    try:
+        yield arrived
+    finally:
+        arrived.kill()
+
+
+def told(session: Session, what: str, fates: Fates, start: float, seconds: float) -> Facts:
+    """The summary of what was due in those seconds, kept for the report."""
+    found: Facts = dict(fates.between(start, start + seconds).summary(seconds))
+    session.arrivals.append({"load": what, **found})
+    figures = ", ".join(
+        f"{name} {value:.2f}" for name, value in found.items() if isinstance(value, float) and value > 0
+    )
+    say(f"{what}: {figures}")
+    return found
+
+
+def _cycle(server: Server, version: str) -> float:
+    """Load and unload a version; the PSS afterwards, MB."""
+    status, answer = server.ask("PUT", f"/models/{version}", b"")
+    if status != 200:
+        raise ServerError(f"loading {version}: {status} {answer[:200].decode(errors='replace')}")
+    status, answer = server.ask("DELETE", f"/models/{version}")
+    if status not in (200, 202, 204):
+        raise ServerError(f"unloading {version}: {status} {answer[:200].decode(errors='replace')}")
+    until = time.monotonic() + 60
+    while _state(server, version) != "available":
+        if time.monotonic() > until:
+            raise ServerError(f"{version} was not unloaded within a minute")
+        time.sleep(0.1)
+    return memory(server.pid).pss_mb
+
+
+def _state(server: Server, version: str) -> str:
+    models = json.loads(server.ask("GET", "/models")[1])["models"]
+    return next(str(one["state"]) for one in models if one["version"] == version)
+
+
+def _median(summaries: Sequence[Facts], name: str) -> float:
+    return statistics.median(float(str(one[name])) for one in summaries)
