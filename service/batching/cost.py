@@ -14,8 +14,9 @@ DECAY = 0.95
 LEARNING = 4
 # A call that took this many times what was predicted was held up by something else, and teaches that much less.
 OUTLIER = 8.0
-# Between two batches: longer, and the worker had nothing to do.
-PAUSE = 0.02
+# Asking for a thread's CPU time is a system call of many microseconds.
+SAMPLE_SECONDS = 0.05
+FEWEST = 10
 MOST_OVERHEAD = 0.002
 
 
@@ -77,6 +78,7 @@ class Load:
         self.overhead = 0.0
         self._cpu, self._clock = cpu, clock
         self._cpu_seen, self._seen = cpu(), clock()
+        self._requests, self._on_loop = 0, 0.0
 
     def take(self, seconds: float) -> None:
         self.seconds += seconds
@@ -87,9 +89,14 @@ class Load:
 
     def answered(self, requests: int, on_loop: float) -> None:
         """So many requests have been scored, with `on_loop` seconds of model calls in the loop's own thread."""
-        cpu, now = self._cpu(), self._clock()
-        # After a pause the thread's time went to other things.
-        if now - self._seen < PAUSE:
-            each = min(max(cpu - self._cpu_seen - on_loop, 0.0) / requests, MOST_OVERHEAD)
-            self.overhead += (each - self.overhead) / 16
-        self._cpu_seen, self._seen = cpu, now
+        self._requests += requests
+        self._on_loop += on_loop
+        now = self._clock()
+        if now - self._seen < SAMPLE_SECONDS:
+            return
+        cpu = self._cpu()
+        # What the thread does without requests is theirs where they are few.
+        if self._requests >= FEWEST:
+            each = max(cpu - self._cpu_seen - self._on_loop, 0.0) / self._requests
+            self.overhead += (min(each, MOST_OVERHEAD) - self.overhead) / 4
+        self._cpu_seen, self._seen, self._requests, self._on_loop = cpu, now, 0, 0.0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from service.batching.cost import DECAY, LEARNING, MOST_OVERHEAD, OUTLIER, PAUSE, Cost, Load
+from service.batching.cost import DECAY, FEWEST, LEARNING, MOST_OVERHEAD, OUTLIER, SAMPLE_SECONDS, Cost, Load
 
 
 def learned(calls: list[tuple[int, float]]) -> Cost:
@@ -62,16 +62,16 @@ def test_load_comes_back_to_nothing():
     assert load.seconds == 0
 
 
-def test_overhead_is_the_loops_time_beside_the_calls_and_pauses_do_not_count():
+def test_overhead_is_the_loops_time_beside_the_calls_and_quiet_times_do_not_count():
     cpu, now = 0.0, 0.0
     load = Load(cpu=lambda: cpu, clock=lambda: now)
     for _ in range(200):
-        cpu, now = cpu + 0.003, now + PAUSE / 2
+        cpu, now = cpu + 0.003, now + SAMPLE_SECONDS / 2
         load.answered(10, 0.002)
     assert load.overhead == pytest.approx(1e-4, rel=1e-3)
-    cpu, now = cpu + 5.0, now + PAUSE * 2
-    load.answered(1, 0.0)
+    cpu, now = cpu + 5.0, now + SAMPLE_SECONDS * 2
+    load.answered(FEWEST // 2, 0.0)
     assert load.overhead == pytest.approx(1e-4, rel=1e-3)
-    cpu, now = cpu + 5.0, now + PAUSE / 2
-    load.answered(1, 0.0)
+    cpu, now = cpu + 5.0, now + SAMPLE_SECONDS
+    load.answered(FEWEST, 0.0)
     assert load.overhead < MOST_OVERHEAD
