@@ -9,14 +9,15 @@ from pathlib import Path
 
 from service import logs
 from service.config import SettingsError, add_options, read_settings
-from service.workers.seats import StartError, add_seat
+from service.workers.preload import limit_threads
+from service.workers.seats import StartError
 
 
 def main(argv: list[str]) -> int:
     """Run one command line; the exit code. What is not needed for it is not imported."""
     given = _parser().parse_args(argv)
     try:
-        code: int = given.run(given, argv)
+        code: int = given.run(given)
     except SettingsError as error:
         print(f"python -m service {given.command}: {error}", file=sys.stderr)
         return 2
@@ -26,35 +27,30 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _serve(given: argparse.Namespace, argv: list[str]) -> int:
+def _serve(given: argparse.Namespace) -> int:
     # Until the supervisor has its own way with it: the first process of a container would ignore it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from service.workers.supervisor import serve
-
     settings = read_settings(given)
     logs.configure()
-    return serve(settings, argv[1:])
+    limit_threads(settings.threads)
+    from service.workers.supervisor import serve
+
+    return serve(settings)
 
 
-def _worker(given: argparse.Namespace, _: list[str]) -> int:
-    from service.workers.worker import run
-
-    return run(read_settings(given), given)
-
-
-def _score(given: argparse.Namespace, _: list[str]) -> int:
+def _score(given: argparse.Namespace) -> int:
     from service.offline import score
 
     return score(given.artifact, given.input, given.output, device=given.device)
 
 
-def _verify(given: argparse.Namespace, _: list[str]) -> int:
+def _verify(given: argparse.Namespace) -> int:
     from service.offline import verify
 
     return verify(given.artifact)
 
 
-def _catalog(given: argparse.Namespace, _: list[str]) -> int:
+def _catalog(_: argparse.Namespace) -> int:
     print("python -m service catalog: not built yet", file=sys.stderr)
     return 2
 
@@ -84,10 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("--replace", action="store_true")
     catalog.set_defaults(run=_catalog)
 
-    worker = commands.add_parser("_worker", allow_abbrev=False)
-    add_seat(worker)
-    add_options(worker)
-    worker.set_defaults(run=_worker)
     return parser
 
 

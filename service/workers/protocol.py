@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -37,6 +38,7 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._quiet_since: float | None = None
+        self.on_lost: Callable[[], None] | None = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(without_upgrade(data))
@@ -104,6 +106,8 @@ class Protocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _unset_keepalive_if_required(self) -> None:
         self._quiet_since = None

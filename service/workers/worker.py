@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import logging
 import os
 import signal
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 import uvicorn
@@ -25,17 +20,32 @@ from service.control import Control, Seat
 from service.scoring.device import DeviceError, choose_device
 from service.start import BadStart, fill
 from service.state import StateError, StateStore
+from service.workers.accepting import Acceptor
+from service.workers.children import follow_lifeline
 from service.workers.protocol import Protocol
-from service.workers.seats import GRACE_SECONDS, START_FAILED
+from service.workers.seats import GRACE_SECONDS, START_FAILED, Place
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, but that its own way with signals is replaced: drain first, stop accepting after."""
+    """uvicorn's server with two ways of its own: it drains first and stops accepting after, and takes no more than its
+    share of the connections."""
 
-    def __init__(self, config: uvicorn.Config, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, place: Place, drain_seconds: float) -> None:
         super().__init__(config)
-        self._drain_seconds = drain_seconds
+        self._place, self._drain_seconds = place, drain_seconds
         self._drain: asyncio.Task[None] | None = None
+        self._acceptor: Acceptor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        place = self._place
+        self._acceptor = Acceptor(place.listener, self._protocol, place.connections, place.seat)
+        self._acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        assert self._acceptor is not None
+        self._acceptor.close()
+        await super().shutdown()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -51,6 +61,9 @@ class Server(uvicorn.Server):
         if self._drain is None:
             self._drain = asyncio.create_task(self._wait_for_running())
 
+    def _protocol(self) -> Protocol:
+        return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
     async def _wait_for_running(self) -> None:
         control: Control = self.lifespan.state["control"]
         control.draining = True
@@ -60,22 +73,22 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def run(settings: Settings, given: argparse.Namespace) -> int:
-    """Serve on the inherited socket as `given` by the supervisor; the exit code."""
+def run(settings: Settings, place: Place) -> int:
+    """Serve on the inherited socket until told to end; the exit code."""
     logs.configure()
     torch.set_num_threads(settings.threads)
     try:
         device = choose_device(settings.device)
-        if not given.replacement:  # a replacement finds the state as it is, or says that it is gone
+        if not place.replacement:  # a replacement finds the state as it is, or says that it is gone
             with StateStore.open(settings.state) as store:
                 fill(store, settings)
     except (DeviceError, BadStart, StateError) as error:
         message = f"--device: {error}" if isinstance(error, DeviceError) else str(error)
-        (Path(given.metrics).parent / "start-error").write_text(f"python -m service serve: {message}", "utf-8")
+        place.start_error.write_text(f"python -m service serve: {message}", "utf-8")
         return START_FAILED
-    logs.event("worker starts", seat=given.seat, device=device, threads=torch.get_num_threads())
-    seat = Seat(given.replica, given.seat, given.replacement)
-    app = create_app(settings, device=device, seat=seat, metrics_folder=Path(given.metrics))
+    seat = Seat(place.replica, str(place.seat), place.replacement)
+    logs.event("worker starts", seat=seat.worker, device=device, threads=torch.get_num_threads())
+    app = create_app(settings, device=device, seat=seat, metrics_folder=place.metrics)
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -89,13 +102,11 @@ def run(settings: Settings, given: argparse.Namespace) -> int:
         timeout_keep_alive=75,  # longer than a gateway's own idle limit, so that it is the gateway who closes
         timeout_graceful_shutdown=1,
     )
-    server = Server(config, settings.drain_seconds)
-    follow_lifeline(server, given.lifeline, settings.drain_seconds)
+    server = Server(config, place, settings.drain_seconds)
+    follow_lifeline(place.lifeline, settings.drain_seconds + GRACE_SECONDS)
     calm_collector()
-    server.run(sockets=[socket.socket(fileno=given.socket)])
-    logging.shutdown()
-    # Not the interpreter's own end: that would wait for a thread in a load or a batch that nobody needs any more.
-    os._exit(0 if server.started else START_FAILED)
+    server.run()
+    return 0 if server.started else START_FAILED
 
 
 def calm_collector() -> None:
@@ -107,15 +118,3 @@ def calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def follow_lifeline(server: Server, lifeline: int, drain_seconds: float) -> None:
-    """Drain when the supervisor is gone: its end of the pipe closes, however it died."""
-
-    def wait() -> None:
-        os.read(lifeline, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(drain_seconds + GRACE_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="lifeline", daemon=True).start()

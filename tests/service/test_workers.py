@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import httpx
 import psutil
@@ -86,15 +85,26 @@ def test_each_worker_is_a_process_on_one_socket_and_logs_its_threads(service):
     assert service.events("listening")[0]["workers"] == 2
 
 
-def test_op02_the_supervisor_itself_loads_no_torch_and_no_web_framework(service):
-    loaded = {Path(mapped.path).name for mapped in psutil.Process(service.process.pid).memory_maps()}
-    assert not [name for name in loaded if "torch" in name]
+def test_op02_the_supervisor_has_one_thread_and_its_workers_share_what_it_imported(service):
+    supervisor = psutil.Process(service.process.pid)
+    assert supervisor.num_threads() == 1
+    assert not service.events("forking beside a thread")
+    shared = [worker.memory_full_info().pss for worker in service.workers()]
+    assert max(shared) < 0.75 * supervisor.memory_info().rss
+
+
+def test_a_command_that_does_not_serve_imports_no_torch_and_no_web_framework():
     code = (
-        "import sys, service.__main__, service.workers.supervisor\n"
-        "print([m for m in ('torch', 'fastapi', 'uvicorn', 'starlette') if m in sys.modules])"
+        "import sys, service.__main__, service.workers.preload\n"
+        "print([m for m in ('torch', 'numpy', 'fastapi', 'uvicorn', 'starlette') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_service_imports_no_scikit_learn(service):
+    for process in [psutil.Process(service.process.pid), *service.workers()]:
+        assert not [mapped.path for mapped in process.memory_maps() if "sklearn" in mapped.path]
 
 
 def test_a_killed_worker_is_replaced_by_one_with_the_current_split(service):

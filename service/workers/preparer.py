@@ -1,0 +1,54 @@
+"""What the preparer process runs: the heavy part of a load, out of the way of those that answer requests."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from service import logs
+from service.scoring.files import ArtifactError
+
+# prepare(artifact, out, revision) fills the empty folder `out`; ArtifactError where the version will not do.
+Prepare = Callable[[Path, Path, int], None]
+# Under memory pressure it goes before a worker does.
+OUT_OF_MEMORY_SCORE = "500"
+
+
+def run(prepare: Prepare, artifact: Path, out: Path, revision: int, reason_file: Path) -> int:
+    """The exit code; where it is 1, `reason_file` says why in a line."""
+    logs.configure()
+    yield_to_workers()
+    try:
+        prepare(artifact, out, revision)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the askers are told in one line
+        expected = isinstance(error, ArtifactError)
+        if not expected:
+            logs.event("preparing raised", level=logging.ERROR, version=artifact.name, exc_info=error)
+        reason_file.write_text(str(error) if expected else f"{type(error).__name__}: {error}", "utf-8")
+        return 1
+    return 0
+
+
+def prepare_version(artifact: Path, out: Path, revision: int) -> None:
+    """The service's own work, on one thread."""
+    import pyarrow
+    import torch
+
+    pyarrow.set_cpu_count(1)
+    torch.set_num_threads(1)
+    prepare: Prepare = importlib.import_module("service.scoring.prepared").prepare
+    prepare(artifact, out, revision)
+
+
+def yield_to_workers() -> None:
+    """Make this thread and those it will start give way to every other process of the machine."""
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        os.nice(19)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OUT_OF_MEMORY_SCORE)
