@@ -1,7 +1,7 @@
 """The exported module: `forward` row by row, and the same scores with the user's half and the items' half made apart.
 
     user(rows of user and context columns)  ─▶ half ─┐
-                                                     ├─▶ join(pairs) ─▶ probabilities, equal to `forward`
+                                                     ├─▶ rank(pairs) ─▶ probabilities, equal to `forward`
     items(rows of item columns)             ─▶ half ─┘
 
 An algebraic identity, decided at export; the training model is not bent for it. The first layer is linear in its
@@ -13,22 +13,18 @@ Shape letters: U users, K items, P pairs, H the first layer's width, X crosses o
 (first (·, H), wide (·, 1), values and offsets of X ragged tensors of cross parts).
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from service.scoring.layout import CrossSpec, IdColumn, Layout
-from training.crosses import CrossIds, CrossPart, outer, table_rows
-from training.model import EmbeddingTable, Wide, WideDeep, starts_of
+from service.scoring.layout import Layout
+from training.model import WideDeep
+from training.sides import Half, PairCross, Side, one_sided, take_ragged
 
 exported = torch.jit.export  # scripted though `forward` does not call it
-Half = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
 
 
 class HalvedWideDeep(nn.Module):
-    """A trained model with `user`, `items`, `join` and `explain` beside `forward`; shares the model's parameters."""
+    """A trained model with `user`, `items`, `rank` and `explain` beside `forward`; shares the model's parameters."""
 
     def __init__(self, model: WideDeep, layout: Layout) -> None:
         super().__init__()
@@ -37,10 +33,7 @@ class HalvedWideDeep(nn.Module):
         self.right = Side(model, layout, items=True)
         both = [n for n, cross in enumerate(layout.crosses) if not one_sided(cross, layout)]
         self.pairs = nn.ModuleList(PairCross(model.wide, n) for n in both)
-        first = model.mlp[0]
-        assert isinstance(first, nn.Linear)  # the MLP begins with its first, or its only, layer
-        self.bias = first.bias
-        self.rest = nn.Sequential(*list(model.mlp)[1:])
+        self.rest = nn.Sequential(*(_serving(layer) for layer in list(model.mlp)[1:]))
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Probabilities (B,) of whole rows."""
@@ -50,8 +43,8 @@ class HalvedWideDeep(nn.Module):
     @exported
     def user(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
         """Halves of U rows of user and context columns; the first layer's bias is in them."""
-        first, wide, values, offsets = self.left(numerics, ids, bag_values, bag_offsets)
-        return first + self.bias, wide, values, offsets
+        half: Half = self.left(numerics, ids, bag_values, bag_offsets)
+        return half
 
     @exported
     def items(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
@@ -60,14 +53,20 @@ class HalvedWideDeep(nn.Module):
         return half
 
     @exported
-    def join(self, user: Half, items: Half, users: Tensor) -> Tensor:
-        """Probabilities (P,) of pairs: pair p is of items' row p and of user row `users[p]`."""
-        first, wide, values, offsets = user
-        deep = self.rest(first.index_select(0, users) + items[0])
-        logits = deep + wide.index_select(0, users) + items[1]
+    def rank(self, user: Half, items: Half, rows: Tensor, users: Tensor) -> Tensor:
+        """Probabilities (P,) of pairs: pair p is of items' row `rows[p]` and of user row `users[p]`."""
+        # In place wherever the tensor is this call's own: at a hundred pairs every allocation shows.
+        first, logits = items[0].index_select(0, rows), items[1].index_select(0, rows)
+        if user[0].size(0) == 1:
+            first, logits = first.add_(user[0]), logits.add_(user[1])
+        else:
+            first.add_(user[0].index_select(0, users))
+            logits.add_(user[1].index_select(0, users))
+        logits.add_(self.rest(first))
         for n, pair in enumerate(self.pairs):
-            left, left_offsets = take_ragged(values[n], offsets[n], users)
-            logits = logits + pair(left, left_offsets, items[2][n], items[3][n])
+            left, left_offsets = take_ragged(user[2][n], user[3][n], users)
+            right, right_offsets = take_ragged(items[2][n], items[3][n], rows)
+            logits.add_(pair(left, left_offsets, right, right_offsets))
         return torch.sigmoid(logits).squeeze(1)
 
     @exported
@@ -80,168 +79,8 @@ class HalvedWideDeep(nn.Module):
         return torch.cat(terms, 1), deep.squeeze(1)
 
 
-class Side(nn.Module):
-    """The half of a model that one side's columns make; column numbers are the side's own."""
-
-    weight: Tensor
-    columns: Tensor
-    starts: Tensor
-    numeric_columns: Tensor
-    numeric_rows: Tensor
-    bags: list[int]
-    bag_starts: list[int]
-
-    def __init__(self, model: WideDeep, layout: Layout, *, items: bool) -> None:
-        super().__init__()
-        own = [column for column in layout.ids if (column.side == "item") == items]
-        own_bags = [column for column in layout.bags if (column.side == "item") == items]
-        own_numerics = [column for column in layout.numerics if (column.side == "item") == items]
-        tables = [
-            SideTable(table, layout, own, own_bags) for table in model.tables if isinstance(table, EmbeddingTable)
-        ]
-        self.tables = nn.ModuleList(tables)
-        first = model.mlp[0]
-        assert isinstance(first, nn.Linear)  # as above
-        width = len(own_numerics) + sum(table.width for table in tables)
-        rows = first.weight[:, first.in_features - width :] if items else first.weight[:, :width]
-        self.register_buffer("weight", rows.detach().clone())
-        self._init_wide(model.wide, layout, own, own_bags, items)
-        places = {id(column): (False, n) for n, column in enumerate(own)}
-        places |= {id(column): (True, n) for n, column in enumerate(own_bags)}
-        whole, parts = [], []
-        for cross, ids_of, start in zip(layout.crosses, model.wide.crosses, model.wide.cross_starts, strict=True):
-            assert isinstance(ids_of, CrossIds)  # what a wide part's crosses are made of
-            members = [(*places[id(c)], stride) for c, stride in _members(cross, layout, ids_of) if id(c) in places]
-            if len(members) == len(cross.members):
-                whole.append(SideCross(members, model.wide, ids_of, start))
-            elif not one_sided(cross, layout):
-                parts.append(CrossPart(members))
-        self.crosses, self.parts = nn.ModuleList(whole), nn.ModuleList(parts)
-
-    def _init_wide(
-        self, wide: Wide, layout: Layout, own: list[IdColumn], own_bags: list[IdColumn], items: bool
-    ) -> None:
-        ids, bags = [c for c in layout.ids if c.wide], [c for c in layout.bags if c.wide]
-        id_starts, bag_starts, _ = starts_of(ids, bags)
-        mine = [(own.index(c), start) for c, start in zip(ids, id_starts, strict=True) if c in own]
-        my_bags = [(own_bags.index(c), start) for c, start in zip(bags, bag_starts, strict=True) if c in own_bags]
-        self.bags, self.bag_starts = [n for n, _ in my_bags], [start for _, start in my_bags]
-        self.register_buffer("columns", torch.tensor([n for n, _ in mine], dtype=torch.int64))
-        self.register_buffer("starts", torch.tensor([start for _, start in mine], dtype=torch.int64))
-        numerics = [c for c in layout.numerics if (c.side == "item") == items]
-        wide_numerics = [c for c in layout.numerics if c.wide]
-        columns = [n for n, c in enumerate(numerics) if c.wide]
-        rows = [n for n, c in enumerate(wide_numerics) if (c.side == "item") == items]
-        self.register_buffer("numeric_columns", torch.tensor(columns, dtype=torch.int64))
-        self.register_buffer("numeric_rows", torch.tensor(rows, dtype=torch.int64))
-        self.wide_weight, self.numeric_weight = wide.weight, wide.numeric_weight
-
-    def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
-        vectors = [numerics]
-        for table in self.tables:
-            vectors.append(table(ids, bag_values, bag_offsets))
-        first = F.linear(torch.cat(vectors, 1), self.weight)
-        wide = numerics.index_select(1, self.numeric_columns) @ self.numeric_weight.index_select(0, self.numeric_rows)
-        wide = wide + F.embedding(ids.index_select(1, self.columns) + self.starts, self.wide_weight).sum(1)
-        for n, bag in enumerate(self.bags):
-            wide = wide + sum_of(self.wide_weight, bag_values[bag] + self.bag_starts[n], bag_offsets[bag])
-        for cross in self.crosses:
-            wide = wide + cross(ids, bag_values, bag_offsets)
-        values: list[Tensor] = []
-        offsets: list[Tensor] = []
-        for part in self.parts:
-            numbers, ends = part(ids, bag_values, bag_offsets)
-            values.append(numbers)
-            offsets.append(ends)
-        return first, wide, values, offsets
-
-
-class SideTable(nn.Module):
-    """One side's columns of an embedding table."""
-
-    columns: Tensor
-    starts: Tensor
-    bags: list[int]
-    bag_starts: list[int]
-
-    def __init__(
-        self, table: EmbeddingTable, layout: Layout, own: Sequence[IdColumn], own_bags: Sequence[IdColumn]
-    ) -> None:
-        super().__init__()
-        dim = table.weight.size(1)
-        ids, bags = [c for c in layout.ids if c.dim == dim], [c for c in layout.bags if c.dim == dim]
-        id_starts, bag_starts, _ = starts_of(ids, bags)
-        mine = [(own.index(c), start) for c, start in zip(ids, id_starts, strict=True) if c in own]
-        my_bags = [(own_bags.index(c), start) for c, start in zip(bags, bag_starts, strict=True) if c in own_bags]
-        self.width = dim * (len(mine) + len(my_bags))
-        self.bags, self.bag_starts = [n for n, _ in my_bags], [start for _, start in my_bags]
-        self.register_buffer("columns", torch.tensor([n for n, _ in mine], dtype=torch.int64))
-        self.register_buffer("starts", torch.tensor([start for _, start in mine], dtype=torch.int64))
-        self.weight = table.weight
-
-    def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
-        """Vectors (rows, width) in the first layer's order."""
-        vectors = [F.embedding(ids.index_select(1, self.columns) + self.starts, self.weight).flatten(1)]
-        for n, bag in enumerate(self.bags):
-            rows = bag_values[bag] + self.bag_starts[n]
-            vectors.append(F.embedding_bag(rows, self.weight, bag_offsets[bag], mode="mean", include_last_offset=True))
-        return torch.cat(vectors, 1)
-
-
-class SideCross(nn.Module):
-    """A cross whose members all stand on one side: its wide sum (rows, 1)."""
-
-    def __init__(self, members: Sequence[tuple[bool, int, int]], wide: Wide, cross: CrossIds, start: int) -> None:
-        super().__init__()
-        self.part = CrossPart(members)
-        self.buckets, self.exact, self.start, self.weight = cross.buckets, cross.exact, start, wide.weight
-
-    def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
-        numbers, offsets = self.part(ids, bag_values, bag_offsets)
-        return sum_of(self.weight, table_rows(numbers, self.buckets, self.exact) + self.start, offsets)
-
-
-class PairCross(nn.Module):
-    """A cross of both sides: its wide sum (P, 1) from each side's part, row by row."""
-
-    def __init__(self, wide: Wide, n: int) -> None:
-        super().__init__()
-        cross = wide.crosses[n]
-        assert isinstance(cross, CrossIds)  # as in Side
-        self.buckets, self.exact, self.start, self.weight = (
-            cross.buckets,
-            cross.exact,
-            wide.cross_starts[n],
-            wide.weight,
-        )
-
-    def forward(self, left: Tensor, left_offsets: Tensor, right: Tensor, right_offsets: Tensor) -> Tensor:
-        numbers, offsets = outer(left, left_offsets, right, right_offsets)
-        return sum_of(self.weight, table_rows(numbers, self.buckets, self.exact) + self.start, offsets)
-
-
-def sum_of(weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
-    """Sums (·, D) of ragged rows of a table."""
-    return F.embedding_bag(rows, weight, offsets, mode="sum", include_last_offset=True)
-
-
-def take_ragged(values: Tensor, offsets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The ragged rows of `rows`, in that order."""
-    starts = offsets.index_select(0, rows)
-    lengths = offsets.index_select(0, rows + 1) - starts
-    taken = torch.cat([torch.zeros_like(offsets[:1]), lengths.cumsum(0)])
-    place = torch.arange(int(taken[-1]), device=values.device) + (starts - taken[:-1]).repeat_interleave(lengths)
-    return values.index_select(0, place), taken
-
-
-def one_sided(cross: CrossSpec, layout: Layout) -> bool:
-    """Whether all of a cross's members stand on the items' side, or none."""
-    return len({column.side == "item" for column in _columns(cross, layout)}) == 1
-
-
-def _columns(cross: CrossSpec, layout: Layout) -> list[IdColumn]:
-    return [layout.bags[index] if is_bag else layout.ids[index] for is_bag, index in cross.members]
-
-
-def _members(cross: CrossSpec, layout: Layout, ids_of: CrossIds) -> list[tuple[IdColumn, int]]:
-    return list(zip(_columns(cross, layout), ids_of.strides, strict=True))
+def _serving(layer: nn.Module) -> nn.Module:
+    """A layer of the MLP behind the join, where every input is the call's own."""
+    if isinstance(layer, nn.ReLU):
+        return nn.ReLU(inplace=True)
+    return nn.Identity() if isinstance(layer, nn.Dropout) else layer

@@ -56,6 +56,14 @@ class Encoded:
         """The chosen rows in the given order; counts are not carried over."""
         return Encoded(self.numerics[rows], self.ids[rows], tuple(bag.take(rows) for bag in self.bags))
 
+    def slice(self, start: int, end: int) -> Encoded:
+        """Rows start .. end-1, without a copy where there are no bags; counts are not carried over."""
+        bags = (
+            Bag(bag.values[bag.offsets[start] : bag.offsets[end]], bag.offsets[start : end + 1] - bag.offsets[start])
+            for bag in self.bags
+        )
+        return Encoded(self.numerics[start:end], self.ids[start:end], tuple(bags))
+
     @staticmethod
     def concat(parts: Sequence[Encoded]) -> Encoded:
         """Rows of all parts in order, counts added."""

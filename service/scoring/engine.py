@@ -2,98 +2,167 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from service.scoring import mapped, torchscript
+from service.scoring.bounds import Bounds, check_rows
 from service.scoring.encoded import Bag, Encoded, Floats, Ints
-from service.scoring.files import ArtifactError
 from service.scoring.half import Half
 from service.scoring.layout import Layout
+from service.scoring.precision import FLOAT32, allow, computing
+from service.scoring.sizes import LARGEST, pad_index, pad_rows, padded_size
+from service.scoring.transfer import Array, Transfer
+
+Inputs = tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[torch.Tensor]]
 
 TORCHSCRIPT = "torchscript"
-# What a module may export beside `forward`; see training/halves.py. Freezing keeps them only when they are named.
-HALVES = ("user", "items", "join", "explain")
-# Items made ready at once: bounds what the arrays between the layers take.
-ITEM_BLOCK = 65_536
+_HALVES = ("user", "items", "explain")
+# Items made ready at once: bounds what the arrays between the layers take, and they stay in the cache.
+ITEM_BLOCK = 8_192
+# From so many rows on oneDNN's layers are faster where they are at all; below, their calls cost more than they save.
+FUSED_FROM = 64
+ALL, USERS, ITEMS = ("user", "context", "item"), ("user", "context"), ("item",)
 
 
 class Engine:
-    """A frozen TorchScript module on one device; safe to call from several threads."""
+    """A frozen TorchScript module on one device; safe to call from several threads.
+
+    With a `layout` ids are checked before they reach a GPU: IndexError then, where torch would abort the process.
+    """
 
     name = TORCHSCRIPT
 
-    def __init__(self, module: torch.jit.ScriptModule, device: str) -> None:
-        self._module = module
-        self._has_halves = all(hasattr(module, name) for name in HALVES)
+    def __init__(self, module: torchscript.Module, device: str, layout: Layout | None = None) -> None:
         self.device = torch.device(device)
+        self._module = torchscript.freeze(module)
+        self._has_halves = all(hasattr(module, name) for name in _HALVES)
+        self._has_rank = hasattr(module, "rank")
+        self._transfer = Transfer(self.device)
+        self._bounds = Bounds(layout) if layout is not None and self.device.type != "cpu" else None
+        self.precision = FLOAT32
+        self.precision_error: float | None = None  # against the exam, where a faster precision was measured
+        self.fused_from: int | None = None  # rows from which layers are run fused, None for never
+        if self.device.type == "cpu":
+            self._fused = torchscript.freeze(module)
+            self.fused_from = FUSED_FROM if torchscript.fuse(self._fused) else None
 
     @classmethod
-    def load(cls, path: Path, device: str) -> Engine:
+    def load(cls, path: Path, device: str, layout: Layout | None = None) -> Engine:
         """Load, inspect and freeze the module at `path`; raises ArtifactError naming the file."""
-        try:
-            module = _load(path, device)
-        except FileNotFoundError:
-            raise ArtifactError(f"{path.name}: the file is missing") from None
-        except Exception as error:  # noqa: BLE001  # damaged archives raise whatever the reader met
-            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-            raise ArtifactError(f"{path.name}: no TorchScript module ({reason})") from None
-        _inspect(module, path.name)
-        return cls(_freeze(module), device)
+        return cls(torchscript.read_module(path, device), device, layout)
+
+    @staticmethod
+    def save_mapped(path: Path, folder: Path) -> None:
+        """Write the module at `path` into `folder` for `attach`, once inspected; raises ArtifactError."""
+        mapped.write(torchscript.read_module(path, "cpu"), folder)
+
+    @classmethod
+    def attach(cls, folder: Path, device: str, layout: Layout | None = None) -> Engine:
+        """The engine of `save_mapped`; on the CPU its tables are the files' pages, shared with whoever attaches them."""
+        return cls(mapped.read(folder, device), device, layout)
 
     @property
     def has_halves(self) -> bool:
         """Whether users and items can be scored apart; a module without it answers whole rows alone."""
         return self._has_halves
 
+    def use(self, precision: str) -> None:
+        """Compute in one of PRECISIONS from now on; what it costs in accuracy is for the caller to measure."""
+        allow(precision, self.device)
+        self.precision = precision
+
     def forward(self, encoded: Encoded) -> Floats:
         """Probabilities (B,) of B encoded rows of all sides."""
-        with torch.inference_mode():
-            scores: torch.Tensor = self._module(*self._inputs(encoded))
-            return np.asarray(scores.cpu().numpy(), np.float32)
+        with self._computing():
+            module, size = self._pick(encoded.rows)
+            return self._transfer.get(module(*self._inputs(pad_rows(encoded, size), ALL)))[: encoded.rows]
 
     def user(self, encoded: Encoded) -> Half:
         """The halves of rows of the user's and the context's columns."""
-        with torch.inference_mode():
-            return Half(*self._module.user(*self._inputs(encoded)))
+        with self._computing():
+            return Half(*self._module.user(*self._inputs(encoded, USERS)))
 
     def items(self, encoded: Encoded) -> Half:
         """The halves of rows of the items' columns, made block by block."""
-        with torch.inference_mode():
-            if encoded.rows <= ITEM_BLOCK:
-                return Half(*self._module.items(*self._inputs(encoded)))
-            starts = range(0, encoded.rows, ITEM_BLOCK)
-            blocks = (encoded.take(np.arange(start, min(start + ITEM_BLOCK, encoded.rows))) for start in starts)
-            return Half.concat([Half(*self._module.items(*self._inputs(block))) for block in blocks])
+        return Half.concat(list(self.item_blocks(encoded)))
+
+    def item_blocks(self, encoded: Encoded) -> Iterator[Half]:
+        """The halves of `items` in blocks of rows, at least one."""
+        for start in range(0, max(1, encoded.rows), ITEM_BLOCK):
+            block = encoded.slice(start, min(start + ITEM_BLOCK, encoded.rows))
+            with self._computing():
+                yield Half(*self._module.items(*self._inputs(block, ITEMS)))
+
+    def rank(self, user: Half, items: Half, rows: Ints, users: Ints) -> Floats:
+        """Probabilities (P,) of pairs: row `rows[p]` of `items` with row `users[p]` of `user`."""
+        if not self._has_rank:
+            return self._join(user, self.take(items, rows), users)
+        self._check(rows, items.rows, users, user.rows)
+        with self._computing():
+            module, size = self._pick(len(rows))
+            index = self._transfer.put((pad_index(rows, size), pad_index(users, size)))
+            return self._transfer.get(module.rank(user.tensors(), items.tensors(), *index))[: len(rows)]
+
+    def serve(self, users: Encoded, items: Half, rows: Ints, index: Ints) -> Floats:
+        """`rank` of the users' halves, which are made in the same go: one copy to the device and one back.
+
+        rows (P,) are rows of `items`, index (P,) rows of `users`.
+        """
+        if not self._has_rank:
+            return self.rank(self.user(users), items, rows, index)
+        self._check(rows, items.rows, index, users.rows)
+        with self._computing():
+            module, size = self._pick(len(rows))
+            if self._bounds is not None:
+                self._bounds.check(users, USERS)
+            arrays = [*_arrays(users), pad_index(rows, size), pad_index(index, size)]
+            *inputs, places, whose = self._transfer.put(arrays)
+            scores = module.rank(self._module.user(*_call(inputs)), items.tensors(), places, whose)
+            return self._transfer.get(scores)[: len(rows)]
 
     def join(self, user: Half, items: Half, users: Ints) -> Floats:
         """Probabilities (P,) of pairs: row p of `items` with row `users[p]` of `user`."""
-        with torch.inference_mode():
-            index = torch.from_numpy(users).to(self.device)
-            scores: torch.Tensor = self._module.join(user.tensors(), items.tensors(), index)
-            return np.asarray(scores.cpu().numpy(), np.float32)
+        return self.rank(user, items, np.arange(items.rows), users)
 
     def take(self, half: Half, rows: Ints) -> Half:
+        """The chosen rows of a half in the given order."""
         with torch.inference_mode():
-            return half.take(torch.from_numpy(rows).to(self.device))
+            return half.take(self._transfer.put((rows,))[0])
 
     def explain(self, encoded: Encoded) -> tuple[Floats, Floats]:
         """Wide contributions (B, T) in the order of `Layout.wide_terms`, and deep logits (B,)."""
-        with torch.inference_mode():
-            terms, deep = self._module.explain(*self._inputs(encoded))
-            return np.asarray(terms.cpu().numpy(), np.float32), np.asarray(deep.cpu().numpy(), np.float32)
+        with self._computing():
+            terms, deep = self._module.explain(*self._inputs(encoded, ALL))
+            return self._transfer.get(terms), self._transfer.get(deep)
 
-    def _inputs(self, encoded: Encoded) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        values = [torch.from_numpy(bag.values).to(self.device) for bag in encoded.bags]
-        offsets = [torch.from_numpy(bag.offsets).to(self.device) for bag in encoded.bags]
-        return (
-            torch.from_numpy(encoded.numerics).to(self.device),
-            torch.from_numpy(encoded.ids).to(self.device),
-            values,
-            offsets,
-        )
+    def _join(self, user: Half, items: Half, users: Ints) -> Floats:
+        with self._computing():
+            scores = self._module.join(user.tensors(), items.tensors(), self._transfer.put((users,))[0])
+            return self._transfer.get(scores)
+
+    def _computing(self) -> AbstractContextManager[object]:
+        return computing(self.precision, self.device)
+
+    def _pick(self, rows: int) -> tuple[torchscript.Module, int]:
+        """What to run so many rows with, and at what size."""
+        if self.fused_from is None or not self.fused_from <= rows <= LARGEST:
+            return self._module, rows
+        return self._fused, padded_size(rows)
+
+    def _check(self, rows: Ints, items: int, users: Ints, user: int) -> None:
+        if self._bounds is not None:
+            check_rows(rows, items)
+            check_rows(users, user)
+
+    def _inputs(self, encoded: Encoded, sides: tuple[str, ...]) -> Inputs:
+        if self._bounds is not None:
+            self._bounds.check(encoded, sides)
+        return _call(self._transfer.put(_arrays(encoded)))
 
 
 def probe(layout: Layout) -> Encoded:
@@ -107,24 +176,17 @@ def probe(layout: Layout) -> Encoded:
     return Encoded(np.zeros((3, len(layout.numerics)), np.float32), np.ascontiguousarray(ids), bags)
 
 
-def _load(path: Path, device: str) -> torch.jit.ScriptModule:
-    with warnings.catch_warnings():
-        # TorchScript is deprecated in torch; this is the one place that reads it, and the manifest names the engine.
-        warnings.filterwarnings("ignore", message=".*torch.jit.load.*", category=DeprecationWarning)
-        return torch.jit.load(path, map_location=device)  # type: ignore[no-any-return,no-untyped-call]  # untyped in torch
+def _arrays(encoded: Encoded) -> list[Array]:
+    """Numerics, ids, values of all bags, offsets of all bags: the arguments of a module laid in a row."""
+    return [
+        encoded.numerics,
+        encoded.ids,
+        *(bag.values for bag in encoded.bags),
+        *(bag.offsets for bag in encoded.bags),
+    ]
 
 
-def _inspect(module: torch.jit.ScriptModule, name: str) -> None:
-    if any(part.training for part in module.modules()):
-        raise ArtifactError(f"{name}: the module is in training mode; export it after eval()")
-    for key, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ArtifactError(f"{name}: parameter '{key}' is not finite")
-
-
-def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    with warnings.catch_warnings():
-        # As above: deprecated with TorchScript itself, used in this one place.
-        warnings.filterwarnings("ignore", message=".*torch.jit.freeze.*", category=DeprecationWarning)
-        exported = [name for name in HALVES if hasattr(module, name)]
-        return torch.jit.freeze(module.eval(), preserved_attrs=exported)  # type: ignore[no-any-return]  # untyped in torch
+def _call(tensors: list[torch.Tensor]) -> Inputs:
+    """The arguments of a module from tensors in the order of `_arrays`."""
+    numerics, ids, *bags = tensors
+    return numerics, ids, bags[: len(bags) // 2], bags[len(bags) // 2 :]
