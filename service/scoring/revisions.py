@@ -1,4 +1,4 @@
-"""Catalog revisions on disk: the version's own catalog is 0, those added later stand in a folder, each with a record."""
+"""Catalog revisions on disk: the version's own catalog is 0, those added later stand in a folder with their records."""
 
 from __future__ import annotations
 
