@@ -1,4 +1,4 @@
-"""python -m service: serve, score, verify. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
+"""python -m service: serve, score, verify, catalog. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ def _verify(given: argparse.Namespace) -> int:
     return verify(given.artifact)
 
 
-def _catalog(_: argparse.Namespace) -> int:
-    print("python -m service catalog: not built yet", file=sys.stderr)
-    return 2
+def _catalog(given: argparse.Namespace) -> int:
+    from service.revise import revise
+
+    return revise(given.artifact, given.items, replace=given.replace)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service", description="Serves, scores and checks versions.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | score | verify")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | score | verify | catalog")
 
     serve = commands.add_parser("serve", help="answer requests", allow_abbrev=False)
     add_options(serve)
@@ -74,10 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--artifact", type=Path, required=True, metavar="DIR", help="folder of one version")
     verify.set_defaults(run=_verify)
 
-    catalog = commands.add_parser("catalog", help="not built yet", allow_abbrev=False)
-    catalog.add_argument("--artifact", type=Path, metavar="DIR")
-    catalog.add_argument("--items", type=Path, metavar="FILE.parquet")
-    catalog.add_argument("--replace", action="store_true")
+    catalog = commands.add_parser("catalog", help="add a catalog revision to a version", allow_abbrev=False)
+    catalog.add_argument("--artifact", type=Path, required=True, metavar="DIR", help="folder of one version")
+    catalog.add_argument("--items", type=Path, required=True, metavar="FILE.parquet", help="item key and features")
+    catalog.add_argument("--replace", action="store_true", help="the file's items instead of the newest revision's")
     catalog.set_defaults(run=_catalog)
 
     return parser

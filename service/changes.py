@@ -148,9 +148,39 @@ def unload(change: Transaction, version: str, known: Collection[str]) -> Documen
     return change.put_loaded({name: at for name, at in document.loaded.items() if name != version})
 
 
+def check_switchable(view: Transaction, version: str) -> None:
+    """Conflict where a version's catalog cannot be switched now."""
+    if version not in view.document().loaded:
+        raise Conflict(f"version '{version}' is not loaded; load it first (PUT /models/{version})")
+    _check_ready([version], view.workers())
+
+
+def switch_catalog(change: Transaction, version: str, revision: int) -> tuple[Document, int | None]:
+    """Want a version that is ready served with a catalog revision: (document, the revision before; None where it is
+    the same). Workers that could not have it try again. Conflict where the version is not ready."""
+    check_switchable(change, version)
+    document = change.document()
+    before = document.catalog(version)
+    refused = any(one.refuses(revision) for worker in change.workers() if (one := worker.states.get(version)))
+    if before == revision and not refused:
+        return document, None
+    return _with_catalog(change, document, version, revision), None if before == revision else before
+
+
+def unswitch_catalog(change: Transaction, version: str, asked: int, before: int) -> Document:
+    """Take back `switch_catalog`, unless the version has been asked for anew."""
+    document = change.document()
+    return _with_catalog(change, document, version, before) if document.loaded.get(version) == asked else document
+
+
 def heaviest(weights: Mapping[str, float]) -> str:
     """The version with the most weight; of equals the smaller name."""
     return min(weights, key=lambda version: (-weights[version], version))
+
+
+def _with_catalog(change: Transaction, document: Document, version: str, revision: int) -> Document:
+    loaded = {**document.loaded, version: document.revision + 1}
+    return change.put_loaded(loaded, {**document.catalogs, version: revision})
 
 
 def _replace(change: Transaction, old: Document, new: Document, terms: Terms, undo: int | None) -> Changed:

@@ -16,6 +16,7 @@ from service.scoring.columns import text_column
 from service.scoring.device import DeviceError, choose_device
 from service.scoring.encoded import Floats
 from service.scoring.files import CATALOG, ArtifactError, last_line
+from service.scoring.revisions import encode_revision, revision_numbers
 from service.scoring.values import DataError
 
 SCORE = "score"
@@ -43,13 +44,18 @@ def score(artifact: Path, source: Path, target: Path, *, device: str) -> int:
 
 
 def verify(artifact: Path) -> int:
-    """Open a version as the service would: hashes, schema, shapes, its own exam."""
+    """Open a version as the service would: hashes, schema, shapes, its own exam, then each catalog revision."""
+    path = artifact.resolve()
     try:
-        opened = open_artifact(artifact.resolve())
+        opened = open_artifact(path)
+        later = [number for number in revision_numbers(path) if number]
+        for number in later:
+            encode_revision(path, opened.encoder, number)
     except ArtifactError as error:
         print(f"python -m service verify: {artifact}: {error}", file=sys.stderr)
         return 1
-    print(f"{artifact}: version '{opened.version}' is whole and scores its own exam")
+    also = f"; its {len(later)} catalog revisions are whole too" if later else ""
+    print(f"{artifact}: version '{opened.version}' is whole and scores its own exam{also}")
     return 0
 
 

@@ -21,6 +21,7 @@ class Reconciler:
     def __init__(self, registry: Registry, changed: Callable[[], None]) -> None:
         self._registry, self._changed = registry, changed
         self._asked: dict[str, int] = {}
+        self._refused: dict[str, tuple[int, str]] = {}  # which wish for a catalog revision failed here, and why
         self._held: Counter[str] = Counter()  # versions that a request is loading: not to be unloaded meanwhile
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -31,8 +32,7 @@ class Reconciler:
 
     def states(self) -> dict[str, VersionState]:
         """Every version that was touched here, as the other workers are told of it."""
-        told = self._registry.states().items()
-        return {version: VersionState(state, error, self._asked.get(version, 0)) for version, (state, error) in told}
+        return {version: self._state(version, *told) for version, told in self._registry.states().items()}
 
     @contextmanager
     def holding(self, version: str, document: Callable[[], Document]) -> Iterator[None]:
@@ -42,7 +42,9 @@ class Reconciler:
             yield
         finally:
             self._held[version] -= 1
-            self._asked[version] = document().loaded.get(version, document().revision)
+            wanted = document()
+            if self._registry.get(version) is None or self._registry.catalog(version) == wanted.catalog(version):
+                self._asked[version] = wanted.loaded.get(version, wanted.revision)
             self._changed()
 
     def look(self, document: Document) -> None:
@@ -51,9 +53,9 @@ class Reconciler:
         for version, asked in document.loaded.items():
             state = states.get(version, ("available",))[0]
             if state == "ready":
-                self._asked[version] = asked
+                self._look_at_catalog(version, document.catalog(version), asked)
             elif state == "available" or (state == "failed" and self._asked.get(version, 0) < asked):
-                self._begin(version, self._load(version, asked))
+                self._begin(version, self._load(version, document.catalog(version), asked))
         for version, (state, _) in states.items():
             if version in document.loaded or self._held[version]:
                 continue
@@ -64,9 +66,12 @@ class Reconciler:
                 self._registry.forget(version)
 
     def settled(self, document: Document) -> bool:
-        """Whether every version that the document wants has been loaded here, or failed to."""
+        """Whether every version that the document wants has been loaded here as it wants it, or failed to be."""
         states = self._registry.states()
-        return all(states.get(version, ("",))[0] in ("ready", "failed") for version in document.loaded)
+        return all(
+            states.get(version, ("",))[0] in ("ready", "failed") and self._asked.get(version, 0) >= asked
+            for version, asked in document.loaded.items()
+        )
 
     def retry(self) -> None:
         """Let what failed be tried again."""
@@ -85,8 +90,28 @@ class Reconciler:
         del self._tasks[version]
         self._changed()
 
-    async def _load(self, version: str, asked: int) -> None:
+    def _state(self, version: str, state: str, error: str | None) -> VersionState:
+        refused = self._refused.get(version, (0, None))[1] if state == "ready" else None
+        return VersionState(state, error or refused, self._asked.get(version, 0), self._registry.catalog(version))
+
+    def _look_at_catalog(self, version: str, revision: int, asked: int) -> None:
+        if self._registry.catalog(version) == revision:
+            self._asked[version] = asked
+            self._refused.pop(version, None)
+        elif not self._held[version] and self._refused.get(version, (0, ""))[0] != asked:
+            self._begin(version, self._switch(version, revision, asked))
+
+    async def _load(self, version: str, revision: int, asked: int) -> None:
         self._asked[version] = asked
+        self._refused.pop(version, None)
         self._changed()
         with suppress(LoadError):  # the registry has logged it and keeps the reason
-            await self._registry.load(version)
+            await self._registry.load(version, revision)
+
+    async def _switch(self, version: str, revision: int, asked: int) -> None:
+        try:
+            await self._registry.switch_catalog(version, revision)
+        except LoadError as error:
+            if self._registry.get(version) is not None:
+                self._refused[version] = (asked, str(error))
+                self._asked[version] = asked

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from service import logs
 from service.batching import Batcher, Load
@@ -20,6 +20,9 @@ from service.scoring.artifact import open_artifact
 from service.scoring.files import ArtifactError
 from service.scoring.known import KnownNames, folder_state
 from service.scoring.predictor import Predictor
+from service.scoring.revisions import open_catalog
+
+T = TypeVar("T")
 
 # Of the time that an answer may take, the part that waiting work may fill: the rest is for reading and answering.
 BUDGET_SHARE = 0.7
@@ -82,13 +85,38 @@ class Registry:
         """(loading | ready | unloading | failed, why it failed) of every version that was touched."""
         return dict(self._states)
 
-    async def load(self, version: str) -> Loaded:
-        """Load a version, or give the one that is ready. LoadError where it cannot be, which changes no other."""
+    def catalog(self, version: str) -> int:
+        """The catalog revision of a version that is ready; 0 where it is not, or has no catalog."""
+        loaded = self._ready.get(version)
+        return 0 if loaded is None or loaded.predictor.catalog is None else loaded.predictor.catalog.revision
+
+    async def load(self, version: str, revision: int = 0) -> Loaded:
+        """Load a version with a catalog revision, or give the one that is ready, whatever its catalog. LoadError where
+        it cannot be, which changes no other."""
         async with self._loads:
             if version in self._draining:
                 await self._draining[version]
             found = self._ready.get(version)
-            return found if found is not None else await self._load(version)
+            return found if found is not None else await self._load(version, revision)
+
+    async def switch_catalog(self, version: str, revision: int) -> None:
+        """Give a version that is ready another catalog revision: a request sees the old or the new one whole.
+        LoadError where it cannot be had; then the old one stays."""
+        async with self._loads:
+            loaded, begun = self._ready.get(version), time.monotonic()
+            if loaded is None:
+                raise LoadError(f"version '{version}' is not ready")
+            if self.catalog(version) == revision:
+                return
+            work = partial(open_catalog, self._settings.artifacts / version, loaded.predictor, revision)
+            try:
+                loaded.predictor.catalog = await self._in_thread(version, work)
+            except LoadError as error:
+                why = str(error)
+                logs.event("catalog refused", level=logging.ERROR, version=version, revision=revision, error=why)
+                raise
+            seconds = round(time.monotonic() - begun, 3)
+            logs.event("catalog switched", version=version, revision=revision, seconds=seconds)
 
     async def unload(self, version: str) -> None:
         """Take no new requests for a version, answer those that wait, let it go. Nothing where it is not ready."""
@@ -111,11 +139,11 @@ class Registry:
         task = self._draining[version] = asyncio.ensure_future(self._drain(loaded, seconds))
         await asyncio.shield(task)
 
-    async def _load(self, version: str) -> Loaded:
+    async def _load(self, version: str, revision: int) -> Loaded:
         self._states[version] = ("loading", None)
         begun = time.monotonic()
         try:
-            predictor = await asyncio.get_running_loop().run_in_executor(self._thread, self._open, version)
+            predictor = await self._in_thread(version, partial(self._open, version, revision))
         except LoadError as error:
             self._states[version] = ("failed", str(error))
             logs.event("version failed to load", level=logging.ERROR, version=version, error=str(error))
@@ -129,9 +157,18 @@ class Registry:
         logs.event("version ready", version=version, seconds=round(seconds, 3))
         return loaded
 
-    def _open(self, version: str) -> Predictor:
+    def _open(self, version: str, revision: int) -> Predictor:
+        path = self._settings.artifacts / version
+        return open_artifact(path, device=self._device, revision=revision).predictor
+
+    async def _in_thread(self, version: str, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, version, work)
+
+    @staticmethod
+    def _guarded(version: str, work: Callable[[], T]) -> T:
+        """Whatever opening files raises is a LoadError."""
         try:
-            return open_artifact(self._settings.artifacts / version, device=self._device).predictor
+            return work()
         except ArtifactError as error:
             raise LoadError(str(error)) from error
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What is done on one worker and must be so on all: loads, unloads, switches."""
+"""What is done on one worker and must be so on all: loads, unloads, switches of weights and of catalogs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,35 @@ async def load(control: Control, registry: Registry, version: str) -> None:
     """
     with control.holding(version):
         # Shielded: a caller that leaves does not stop half of a load.
-        await asyncio.shield(registry.load(version))
+        await asyncio.shield(registry.load(version, control.document.catalog(version)))
         document, new = await control.change(lambda change: changes.ask(change, version))
         control.apply(document)
     asked = document.loaded[version]
     try:
-        await _ready_everywhere(control, version, asked)
+        await _everywhere(control, version, asked)
     except LoadError:
         if new:
             control.apply(await control.change(lambda change: changes.unask(change, version, asked)))
+        raise
+
+
+async def switch_catalog(control: Control, registry: Registry, version: str, revision: int) -> None:
+    """Switch here first, then in every worker of every replica; LoadError where it fails in any: then all go back.
+
+    Conflict where the version is not ready everywhere, is unloaded or switched again meanwhile.
+    """
+    await control.read(lambda view: changes.check_switchable(view, version))
+    with control.holding(version):
+        await asyncio.shield(registry.switch_catalog(version, revision))
+        document, before = await control.change(lambda change: changes.switch_catalog(change, version, revision))
+        control.apply(document)
+    asked = document.loaded[version]
+    try:
+        await _everywhere(control, version, asked, revision)
+    except LoadError:
+        if before is not None:
+            back = before
+            control.apply(await control.change(lambda change: changes.unswitch_catalog(change, version, asked, back)))
         raise
 
 
@@ -61,17 +81,18 @@ async def acknowledged(control: Control, epoch: int) -> None:
         await asyncio.sleep(POLL_SECONDS / 4)
 
 
-async def _ready_everywhere(control: Control, version: str, asked: int) -> None:
+async def _everywhere(control: Control, version: str, asked: int, catalog: int | None = None) -> None:
+    """Return when every worker has answered the wish: with the version ready, and at `catalog` where one is given."""
     begun = time.monotonic()
     while time.monotonic() - begun < LOAD_SECONDS:
         told = [(worker, _state(worker, version, asked)) for worker in await _accepting(control)]
         for worker, found in told:
-            if found.state == "failed":
+            if found.state == "failed" or (catalog is not None and found.refuses(catalog)):
                 raise LoadError(f"{found.error} (in worker {worker.worker} of {worker.replica})")
         if all(found.state == "ready" for _, found in told):
             return
         if control.document.loaded.get(version) != asked:
-            raise Conflict(f"version '{version}' was unloaded, or loaded anew, meanwhile")
+            raise Conflict(f"version '{version}' was unloaded, or asked for anew, meanwhile")
         await asyncio.sleep(POLL_SECONDS / 2)
     raise Conflict(f"version '{version}' is not ready in every worker after {LOAD_SECONDS:.0f} s; it goes on loading")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import nn
 
+from service.revise import revise
 from service.scoring.encoded import Encoded
 from service.scoring.features import FeatureEncoder
 from service.scoring.publish import Draft, publish
@@ -128,3 +131,11 @@ def publish_tiny(
         manifest={"metrics": metrics, **(manifest or {})},
     )
     return publish(root, draft)
+
+
+def add_revision(version: Path, items: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
+    """Add a catalog revision with the command users run."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "items.parquet"
+        pq.write_table(pa.Table.from_pylist([dict(item) for item in items]), source)
+        assert revise(version, source, replace=replace) == 0

@@ -10,6 +10,7 @@ from typing import Any
 from service.changes import Changed
 from service.scoring.artifact import read_manifest, version_names
 from service.scoring.files import ArtifactError
+from service.scoring.revisions import list_revisions
 from service.state import Document, VersionState, Worker
 from service.state.workers import overall, replicas
 
@@ -57,6 +58,17 @@ def model(
         "metrics": manifest.get("metrics"),
         "created": manifest.get("created"),
     }
+
+
+def catalog(path: Path, current: int) -> dict[str, Any] | None:
+    """The catalog of the version in folder `path`, that is to be served at revision `current`; None where it has none.
+    Blocks."""
+    revisions = list_revisions(path)
+    if not revisions and not current:
+        return None
+    rows = next((one.rows for one in revisions if one.number == current), None)
+    there = [{"revision": one.number, "rows": one.rows, "created": one.created} for one in revisions]
+    return {"revision": current, "rows": rows, "revisions": there}
 
 
 def split(document: Document) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from service.api import listing, openapi_models
 from service.api.auth import check_admin
 from service.api.body import BodyLimits, ClientGone, read_json
 from service.api.parts import parts_of
-from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_rollback, read_body
+from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_revision, parse_rollback, read_body
 from service.api.tags import etag, match_epochs
 from service.changes import Changed, Stale, Terms, Unknown
 from service.errors import NotJson
 from service.feature_names import shorten
 from service.names import RULE, is_version
 from service.scoring.artifact import version_names
+from service.scoring.revisions import revision_numbers
 from service.scoring.schema import nearest
 from service.scoring.values import Fault
 
@@ -69,27 +70,31 @@ async def history(request: Request) -> Response:
     return _json({"history": listing.past(rows)})
 
 
-@router.put("/models/{version}/catalog")
+@router.put("/models/{version}/catalog", openapi_extra=openapi_models.PUT_CATALOG)
 async def put_catalog(version: str, request: Request) -> Response:
-    """Not built yet."""
-    _admin(request)
+    """Switch a version that is ready to a catalog revision, in every worker."""
+    parts = parts_of(request)
+    who = _admin(request)
     _check_name(version)
-    raise BadBody([Fault((), "catalog revisions are not built yet", "not_built")])
+    _flags(request)
+    revision = parse_revision(await _body(request))
+    if version not in await _known(request):
+        raise Unknown(f"no version '{version}' in the artifacts")
+    there = await asyncio.to_thread(revision_numbers, parts["settings"].artifacts / version)
+    if revision not in there:
+        listed = f"there are {', '.join(map(str, there))}" if there else "it has no catalog"
+        raise Unknown(f"no catalog revision {revision} of version '{version}' ({listed})")
+    logs.event("catalog asked for", version=version, revision=revision, who=who)
+    await rollout.switch_catalog(parts["control"], parts["registry"], version, revision)
+    return await _model(version, request, with_schema=False)
 
 
 @router.get("/models/{version:path}")
 async def get_model(version: str, request: Request) -> Response:
-    """One version with its feature schema."""
-    parts = parts_of(request)
+    """One version with its catalog revisions and its feature schema."""
     _check_name(version)
     _flags(request)
-    found = await asyncio.to_thread(listing.manifests, parts["settings"].artifacts)
-    document, workers = await parts["control"].read(lambda view: (view.document(), view.workers()))
-    if version not in {*found, *document.loaded, *document.needed}:
-        raise Unknown(f"no version '{version}'{nearest(version, found)}")
-    manifest = found.get(version)
-    schema = manifest["schema"] if isinstance(manifest, dict) else None
-    return _json({**listing.model(version, document, workers, manifest), "schema": schema}, epoch=document.epoch)
+    return await _model(version, request, with_schema=True)
 
 
 @router.put("/models/{version:path}", openapi_extra=openapi_models.PUT_MODEL)
@@ -120,6 +125,21 @@ async def delete_model(version: str, request: Request) -> Response:
     gone = await rollout.unload(parts["control"], version, await _known(request), parts["settings"].drain_seconds)
     logs.event("unloaded", version=version, who=who)
     return _json({"version": version, "state": "available" if gone else "unloading"}, status=200 if gone else 202)
+
+
+async def _model(version: str, request: Request, *, with_schema: bool) -> Response:
+    parts = parts_of(request)
+    root = parts["settings"].artifacts
+    found = await asyncio.to_thread(listing.manifests, root)
+    document, workers = await parts["control"].read(lambda view: (view.document(), view.workers()))
+    if version not in {*found, *document.loaded, *document.needed}:
+        raise Unknown(f"no version '{version}'{nearest(version, found)}")
+    manifest = found.get(version)
+    answer = listing.model(version, document, workers, manifest)
+    answer["catalog"] = await asyncio.to_thread(listing.catalog, root / version, document.catalog(version))
+    if with_schema:
+        answer["schema"] = manifest["schema"] if isinstance(manifest, dict) else None
+    return _json(answer, epoch=document.epoch)
 
 
 async def _change(request: Request, edit: Any, terms: Terms) -> Response:

@@ -40,6 +40,13 @@ _EPOCH = {
     "additionalProperties": False,
     "properties": {"epoch": {"type": "integer", "minimum": 1, "description": "Left out: undo the current split."}},
 }
+_REVISION = {
+    "type": "object",
+    "required": ["revision"],
+    "additionalProperties": False,
+    "properties": {"revision": {"type": "integer", "minimum": 0, "description": "0 is the version's own catalog."}},
+    "examples": [{"revision": 3}],
+}
 
 
 def _flag(name: str, default: bool, about: str) -> dict[str, Any]:
@@ -67,6 +74,12 @@ ROLLBACK: dict[str, Any] = {
 PUT_MODEL: dict[str, Any] = {
     "description": f"Loads a version in every worker of every replica, at weight 0. {_ADMIN}",
     "parameters": [_flag("wait", True, "Answer only once it is ready everywhere; else 202 at once.")],
+}
+PUT_CATALOG: dict[str, Any] = {
+    "description": "Switches a version that is ready to a catalog revision, in every worker of every replica; each "
+    "request sees the old one or the new one whole. 404 for an unknown version or revision, 409 where the version is "
+    f"not ready, 422 where the revision fails its check: then nothing changes. {_ADMIN}",
+    "requestBody": _body(_REVISION, required=True),
 }
 DELETE_MODEL: dict[str, Any] = {
     "description": f"Drains and unloads a version everywhere; 409 while it has weight or is the default. {_ADMIN}",

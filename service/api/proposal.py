@@ -1,4 +1,4 @@
-"""The body of PUT /models/weights and of a rollback: every fault named, nothing guessed."""
+"""The bodies of the changes under /models: every fault named, nothing guessed."""
 
 from __future__ import annotations
 
@@ -57,6 +57,21 @@ def parse_rollback(body: object) -> int | None:
     if faults:
         raise BadBody(faults)
     return epoch if isinstance(epoch, int) else None
+
+
+def parse_revision(body: object) -> int:
+    """The catalog revision that a switch names."""
+    faults = _Faults()
+    given = _object(body, ("revision",), faults)
+    revision = given.get("revision")
+    if "revision" not in given:
+        faults.add(("revision",), "a revision is needed", "missing")
+    elif isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
+        faults.add(("revision",), "a revision is a whole number of at least 0", "int_type")
+    if faults:
+        raise BadBody(faults)
+    assert isinstance(revision, int)  # as checked
+    return revision
 
 
 def read_body(body: bytes | bytearray) -> object:

@@ -31,6 +31,7 @@ from service.scoring.files import (
     sha256,
 )
 from service.scoring.predictor import Predictor, RankRequest, RowRequest
+from service.scoring.revisions import open_catalog
 from service.scoring.scalers import scaler_versions
 from service.scoring.schema import FeatureSchema, SchemaError
 from service.scoring.values import EncodeError
@@ -66,16 +67,17 @@ class Artifact:
         return self.predictor.catalog
 
 
-def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None) -> Artifact:
+def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None, revision: int = 0) -> Artifact:
     """Verify and open the version in folder `path`; raises ArtifactError with the reason.
 
-    `version` is the name the manifest must carry, where it is not the folder's own.
+    `version` is the name the manifest must carry, where it is not the folder's own. The exam is always against
+    revision 0 of the catalog; what is given away has revision `revision`.
     """
     manifest = read_manifest(path)
     if manifest["version"] != (version or path.name):
         found, wanted = manifest["version"], version or path.name
         raise ArtifactError(f"{MANIFEST}: it is of version '{found}', the folder is '{wanted}'")
-    _check_files(path, manifest["files"])
+    check_files(path, manifest["files"])
     _check_scikit_learn(str(manifest["libraries"].get("scikit-learn", "unknown")), "the manifest")
     encoder = load_encoder(path)
     for written in scaler_versions(encoder.scalers):
@@ -89,6 +91,8 @@ def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None
         catalog = replace(catalog, half=engine.items(catalog.encoded))
     predictor = Predictor(str(manifest["version"]), encoder, engine, catalog)
     examine(predictor, read_json(path / EXAM))
+    if revision:
+        predictor.catalog = open_catalog(path, predictor, revision)
     return Artifact(path, manifest, predictor)
 
 
@@ -169,7 +173,8 @@ def _request(entry: Mapping[str, Any]) -> RowRequest | RankRequest:
     return RankRequest(entry["user"], entry["candidates"], entry.get("context", {}))
 
 
-def _check_files(path: Path, files: Mapping[str, Any]) -> None:
+def check_files(path: Path, files: Mapping[str, Any]) -> None:
+    """Refuse a file that is not as the manifest has it; raises ArtifactError naming it."""
     for name in REQUIRED:
         if name not in files:
             raise ArtifactError(f"{MANIFEST}: no hash of {name}")

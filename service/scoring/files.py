@@ -23,6 +23,7 @@ REQUIRED = (MODULE, ENCODER, SCALERS, EXAM)
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOCABULARY = re.compile(rf"{VOCABULARIES}/\d{{4}}\.json")
+_RECORD = re.compile(r"([1-9]\d{0,8})\.json")
 
 
 class ArtifactError(Exception):
@@ -37,6 +38,22 @@ def is_version_name(name: str) -> bool:
 def vocabulary_file(position: int) -> str:
     """The vocabulary of the feature at `position`; numbered, since a feature's name must never become a path."""
     return f"{VOCABULARIES}/{position:04d}.json"
+
+
+def catalog_file(revision: int) -> str:
+    """The items of a catalog revision; 0 is the one that the manifest lists."""
+    return f"{CATALOGS}/{revision}.parquet" if revision else CATALOG
+
+
+def catalog_record(revision: int) -> str:
+    """What is told of a revision added later, which is there once this file is."""
+    return f"{CATALOGS}/{revision}.json"
+
+
+def recorded_revision(name: str) -> int | None:
+    """The revision whose record has this name inside its folder; None where it is no record's."""
+    found = _RECORD.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def is_known_file(name: str) -> bool:

@@ -17,7 +17,8 @@ class Document:
     """A frozen value: `epoch` counts changes of the traffic, `revision` those of any kind (loads too).
 
     `weights` holds versions with weight alone, of any positive sum. `loaded` has, for every version to be loaded, the
-    revision at which that was last asked for: a worker that failed before then tries again. Epoch 0: no split yet.
+    revision at which that was last asked for: a worker that failed before then tries again. `catalogs` has the catalog
+    revision of each of them that is not at 0; a change of it asks for the version anew. Epoch 0: no split yet.
     """
 
     epoch: int = 0
@@ -29,6 +30,7 @@ class Document:
     experiment: str = "default"
     comment: str = ""
     loaded: Mapping[str, int] = field(default_factory=dict)
+    catalogs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -39,6 +41,10 @@ class Document:
     def needed(self) -> frozenset[str]:
         """The versions that must be ready for every request to be answered: those with weight, and the default."""
         return frozenset(self.weights) | ({self.default} if self.default else frozenset())
+
+    def catalog(self, version: str) -> int:
+        """The catalog revision that a version is to be served with."""
+        return self.catalogs.get(version, 0)
 
     def split(self) -> Split:
         """The split as a value that assigns; without a default it answers with the version "", which nobody has."""
@@ -59,4 +65,4 @@ class Document:
     def body(self) -> dict[str, Any]:
         """Everything but the two counters, as JSON."""
         values = asdict(self)
-        return {name: values[name] for name in (*TRAFFIC, "comment", "loaded")}
+        return {name: values[name] for name in (*TRAFFIC, "comment", "loaded", "catalogs")}

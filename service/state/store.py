@@ -125,10 +125,13 @@ class Transaction:
     def revision(self) -> int:
         return int(self._connection.execute(sa.select(tables.document.c.revision)).scalar_one())
 
-    def put_loaded(self, loaded: Mapping[str, int]) -> Document:
-        """Replace the set of versions to be loaded: a new revision of the same epoch."""
+    def put_loaded(self, loaded: Mapping[str, int], catalogs: Mapping[str, int] | None = None) -> Document:
+        """Replace the set of versions to be loaded, and where given their catalog revisions: a new revision of the
+        same epoch. A version that is no longer in the set has its catalog revision forgotten."""
         old = self.document()
-        return self._put(replace(old, revision=old.revision + 1, loaded=dict(loaded)))
+        wanted = old.catalogs if catalogs is None else catalogs
+        kept = {version: number for version, number in wanted.items() if number and version in loaded}
+        return self._put(replace(old, revision=old.revision + 1, loaded=dict(loaded), catalogs=kept))
 
     def put_traffic(self, traffic: Mapping[str, Any], *, who: str, undo: int | None) -> Document:
         """Replace the split: a new epoch. `undo` is the epoch whose traffic an undo of this change restores."""

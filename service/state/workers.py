@@ -11,11 +11,17 @@ LIVE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """One version in one worker. `asked` is the revision whose wish to load it this state answers."""
+    """One version in one worker. `asked` is the revision whose wish to load it this state answers, `catalog` the
+    catalog revision it has; beside `ready`, `error` says why it has not the one that was asked for."""
 
     state: str  # available | loading | ready | unloading | failed
     error: str | None = None
     asked: int = 0
+    catalog: int = 0
+
+    def refuses(self, catalog: int) -> bool:
+        """Whether the version goes on without the catalog revision that was asked for."""
+        return self.state == "ready" and self.error is not None and self.catalog != catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,13 +55,13 @@ def test_loads_are_one_at_a_time(artifacts, tmp_path, monkeypatch):
     lock = threading.Lock()
     original = Registry._open
 
-    def counted(self, version):
+    def counted(self, *what):
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
         try:
-            return original(self, version)
+            return original(self, *what)
         finally:
             with lock:
                 running -= 1
