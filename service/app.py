@@ -19,6 +19,7 @@ from service.config import Settings
 from service.control import Control, Seat
 from service.errors import install
 from service.metrics import Metrics
+from service.opening import Opening
 from service.registry import Registry
 from service.release import installed
 from service.state import StateStore
@@ -31,17 +32,23 @@ class State(Parts):
 
 
 def create_app(
-    settings: Settings, *, device: str = "cpu", seat: Seat | None = None, metrics_folder: Path | None = None
+    settings: Settings,
+    *,
+    device: str = "cpu",
+    seat: Seat | None = None,
+    metrics_folder: Path | None = None,
+    opening: Opening | None = None,
 ) -> FastAPI:
     """The app of one worker. `metrics_folder` is shared by its siblings; without one the worker counts for itself.
 
-    `device` is where its versions run. The lifespan ends its start when the worker may take connections.
+    `device` is where its versions run; without `opening` it opens them by itself. The lifespan ends its start when the
+    worker may take connections.
     """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[State]:
         async with AsyncExitStack() as stack:
-            yield await _open(stack, settings, device, seat, metrics_folder)
+            yield await _open(stack, settings, device, seat, metrics_folder, opening)
 
     app = App(
         title="twinrank",
@@ -61,12 +68,17 @@ def create_app(
 
 
 async def _open(
-    stack: AsyncExitStack, settings: Settings, device: str, seat: Seat | None, metrics_folder: Path | None
+    stack: AsyncExitStack,
+    settings: Settings,
+    device: str,
+    seat: Seat | None,
+    metrics_folder: Path | None,
+    opening: Opening | None,
 ) -> State:
     """Open everything, what is used before what uses it; the stack closes it in the opposite order."""
     store = stack.enter_context(StateStore.open(settings.state))
     metrics = stack.enter_context(Metrics(metrics_folder, gpu_memory=_gpu_memory(device)))
-    registry = await stack.enter_async_context(Registry(settings, metrics, device=device))
+    registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
     await control.accept()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +16,12 @@ from typing import Protocol, TypeVar
 from service import logs
 from service.batching import Batcher, Load
 from service.config import Settings
+from service.opening import Alone, Opening
 from service.scorer import Counted, Request, Scored, Scorer, row_count
-from service.scoring.artifact import open_artifact
 from service.scoring.files import ArtifactError
 from service.scoring.known import KnownNames, folder_state
 from service.scoring.predictor import Predictor
-from service.scoring.revisions import open_catalog
+from service.workers.memory import give_back
 
 T = TypeVar("T")
 
@@ -55,8 +56,11 @@ class Loaded:
 class Registry:
     """An async context manager; used from one event loop, the loading itself runs in a thread of its own."""
 
-    def __init__(self, settings: Settings, metrics: Numbers, *, device: str = "cpu") -> None:
-        self._settings, self._metrics, self._device = settings, metrics, device
+    def __init__(
+        self, settings: Settings, metrics: Numbers, *, device: str = "cpu", opening: Opening | None = None
+    ) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._opening = opening or Alone(settings.artifacts, device)
         self._ready: dict[str, Loaded] = {}
         self._states: dict[str, tuple[str, str | None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -108,7 +112,7 @@ class Registry:
                 raise LoadError(f"version '{version}' is not ready")
             if self.catalog(version) == revision:
                 return
-            work = partial(open_catalog, self._settings.artifacts / version, loaded.predictor, revision)
+            work = partial(self._opening.catalog, version, loaded.predictor, revision)
             try:
                 loaded.predictor.catalog = await self._in_thread(version, work)
             except LoadError as error:
@@ -143,7 +147,7 @@ class Registry:
         self._states[version] = ("loading", None)
         begun = time.monotonic()
         try:
-            predictor = await self._in_thread(version, partial(self._open, version, revision))
+            predictor = await self._in_thread(version, partial(self._opening.version, version, revision))
         except LoadError as error:
             self._states[version] = ("failed", str(error))
             logs.event("version failed to load", level=logging.ERROR, version=version, error=str(error))
@@ -156,10 +160,6 @@ class Registry:
         self._states[version] = ("ready", None)
         logs.event("version ready", version=version, seconds=round(seconds, 3))
         return loaded
-
-    def _open(self, version: str, revision: int) -> Predictor:
-        path = self._settings.artifacts / version
-        return open_artifact(path, device=self._device, revision=revision).predictor
 
     async def _in_thread(self, version: str, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, version, work)
@@ -194,11 +194,19 @@ class Registry:
         return Scorer(predictor, lambda: self.known, ignore_unknown=ignore, count=count)
 
     async def _drain(self, loaded: Loaded, seconds: float) -> None:
+        version = loaded.version
         await loaded.batcher.close(seconds=seconds)
-        self._metrics.version_unloaded(loaded.version)
-        self._states.pop(loaded.version, None)
-        del self._draining[loaded.version]
-        logs.event("version unloaded", version=loaded.version)
+        del loaded
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._let_go, version)
+        self._metrics.version_unloaded(version)
+        self._states.pop(version, None)
+        del self._draining[version]
+        logs.event("version unloaded", version=version)
+
+    def _let_go(self, version: str) -> None:
+        self._opening.close(version)
+        gc.collect(1)
+        give_back()
 
     def _scan(self) -> KnownNames:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from service.scoring.catalog import Catalog
+from service.scoring.catalog import Catalog, ready_half
 from service.scoring.encoder_files import load_encoder
 from service.scoring.engine import TORCHSCRIPT, Engine, probe
 from service.scoring.features import FeatureEncoder
@@ -67,11 +67,14 @@ class Artifact:
         return self.predictor.catalog
 
 
-def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None, revision: int = 0) -> Artifact:
+def open_artifact(
+    path: Path, *, device: str = "cpu", version: str | None = None, revision: int = 0, halves: Path | None = None
+) -> Artifact:
     """Verify and open the version in folder `path`; raises ArtifactError with the reason.
 
     `version` is the name the manifest must carry, where it is not the folder's own. The exam is always against
-    revision 0 of the catalog; what is given away has revision `revision`.
+    revision 0 of the catalog; what is given away has revision `revision`. Its items' halves are written to the folder
+    `halves` and mapped where one is given, else held in memory.
     """
     manifest = read_manifest(path)
     if manifest["version"] != (version or path.name):
@@ -85,14 +88,14 @@ def open_artifact(path: Path, *, device: str = "cpu", version: str | None = None
     if manifest["schema"] != encoder.schema.to_dict():
         raise ArtifactError(f"{MANIFEST}: its feature schema is not the encoder's")
     catalog = Catalog.load(path / CATALOG, encoder) if encoder.schema.item else None
-    engine = Engine.load(path / MODULE, device)
+    engine = Engine.load(path / MODULE, device, encoder.layout)
     _check_shapes(engine, encoder)
     if catalog is not None and engine.has_halves:
-        catalog = replace(catalog, half=engine.items(catalog.encoded))
+        catalog = replace(catalog, half=ready_half(engine, catalog.encoded, None if revision else halves))
     predictor = Predictor(str(manifest["version"]), encoder, engine, catalog)
     examine(predictor, read_json(path / EXAM))
     if revision:
-        predictor.catalog = open_catalog(path, predictor, revision)
+        predictor.catalog = open_catalog(path, predictor, revision, halves)
     return Artifact(path, manifest, predictor)
 
 

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 
 from service.scoring.columns import text_column
 from service.scoring.encoded import Encoded
+from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.files import ArtifactError
 from service.scoring.half import Half
+from service.scoring.half_files import map_half, too_large
 from service.scoring.index import KeyColumn, build_column
 from service.scoring.values import DataError
 
@@ -56,6 +58,16 @@ class Catalog:
             return cls.encode(pq.read_table(path, partitioning=None), encoder)
         except (pa.ArrowException, OSError, DataError) as error:
             raise ArtifactError(f"{path.name}: {str(error).splitlines()[0]}") from None
+
+
+def ready_half(engine: Engine, encoded: Encoded, folder: Path | None = None) -> Half | None:
+    """The items' half, in files of `folder` where one is given; None where it would be too large to keep."""
+    if encoded.rows and too_large(encoded.rows, engine.items(encoded.slice(0, 1)).bytes_per_row):
+        return None
+    if folder is None:
+        return engine.items(encoded)
+    engine.items_to(encoded, folder)
+    return map_half(folder, str(engine.device))
 
 
 def _repeated(ids: Sequence[str]) -> int:

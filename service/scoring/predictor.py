@@ -10,7 +10,7 @@ import numpy as np
 from service.scoring.batch import Batch
 from service.scoring.candidates import CandidateFinder, Items
 from service.scoring.catalog import Catalog
-from service.scoring.encoded import Encoded, Floats, add_counts
+from service.scoring.encoded import Encoded, Floats, Ints, add_counts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.half import Half
@@ -99,11 +99,11 @@ class Predictor:
         """
         if batch.users is not None and batch.items is not None and self.engine.has_halves:
             whole = None if batch.whole is None else self.engine.forward(batch.whole)
-            user = self.engine.user(batch.users)
-            return batch.split(whole, self.engine.join(user, self._item_half(batch.items), batch.index))
+            half, rows = self._item_half(batch.items)
+            return batch.split(whole, self.engine.serve(batch.users, half, rows, batch.index))
         scores = self.engine.forward(batch.rows())
-        rows = 0 if batch.whole is None else batch.whole.rows
-        return batch.split(scores[:rows], scores[rows:])
+        first = 0 if batch.whole is None else batch.whole.rows
+        return batch.split(scores[:first], scores[first:])
 
     def scores_of(self, request: RowRequest | RankRequest) -> Floats:
         """Probabilities of one request's rows; raises EncodeError."""
@@ -118,16 +118,16 @@ class Predictor:
             for row, rest in zip(terms.astype(np.float64), deep, strict=True)
         ]
 
-    def _item_half(self, items: Items) -> Half:
-        """The candidates' halves: those of the catalog are ready, those of fresh rows are made here."""
+    def _item_half(self, items: Items) -> tuple[Half, Ints]:
+        """Items' halves, and which of them the candidates are: those of the catalog are ready, fresh ones made here."""
         half = items.catalog.half
         if half is None:
-            return self.engine.items(items.encoded())
+            return self.engine.items(items.encoded()), np.arange(len(items.rows))
         if items.fresh is None:
-            return self.engine.take(half, items.rows)
+            return half, items.rows
         known = items.rows[items.rows >= 0]
         pool = Half.concat([self.engine.take(half, known), self.engine.items(items.fresh)])
-        return self.engine.take(pool, items.order(len(known)))
+        return pool, items.order(len(known))
 
     def _encode_rows(self, rows: Sequence[Values]) -> Encoded:
         try:

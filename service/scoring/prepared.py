@@ -113,8 +113,8 @@ def _map_encoder(state: Mapping[str, Any], home: Path) -> FeatureEncoder:
 
 def _field(feature: Feature, state: Mapping[str, Any], column: KeyColumn | None) -> Field:
     if feature.kind == "numeric":
-        numbers = (float(state[name]) for name in ("low", "high", "mean"))
-        return NumericField(feature, *numbers, int(state["missing"]), float(state["factor"]), float(state["shift"]))
+        numbers = {name: float(state[name]) for name in ("low", "high", "mean", "factor", "shift")}
+        return NumericField(feature, missing=int(state["missing"]), **numbers)
     if feature.kind == "datetime":
         return DatetimeField(feature, int(state["missing"]))
     counts = (bool(state["boolean"]), int(state["rare"]), int(state["missing"]))

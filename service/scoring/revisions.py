@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.scoring.catalog import Catalog
+from service.scoring.catalog import Catalog, ready_half
 from service.scoring.features import FeatureEncoder
 from service.scoring.files import (
     CATALOG,
@@ -84,10 +84,15 @@ def encode_revision(path: Path, encoder: FeatureEncoder, revision: int) -> Catal
     return replace(catalog, revision=revision)
 
 
-def open_catalog(path: Path, predictor: Predictor, revision: int) -> Catalog:
-    """The catalog of a revision, ready for `predictor.catalog`; raises ArtifactError. Blocks, changes nothing."""
+def open_catalog(path: Path, predictor: Predictor, revision: int, halves: Path | None = None) -> Catalog:
+    """The catalog of a revision, ready for `predictor.catalog`; raises ArtifactError. Blocks, changes nothing.
+
+    The items' halves are written to the folder `halves` where one is given, and mapped.
+    """
     catalog = encode_revision(path, predictor.encoder, revision)
-    return replace(catalog, half=predictor.engine.items(catalog.encoded)) if predictor.engine.has_halves else catalog
+    if not predictor.engine.has_halves:
+        return catalog
+    return replace(catalog, half=ready_half(predictor.engine, catalog.encoded, halves))
 
 
 def _expected(path: Path, revision: int) -> tuple[str, int | None]:

@@ -17,11 +17,13 @@ from service import logs
 from service.app import create_app
 from service.config import Settings
 from service.control import Control, Seat
+from service.opening import Shared
 from service.scoring.device import DeviceError, choose_device
 from service.start import BadStart, fill
 from service.state import StateError, StateStore
 from service.workers.accepting import Acceptor
 from service.workers.children import follow_lifeline
+from service.workers.preparing import Preparing
 from service.workers.protocol import Protocol
 from service.workers.seats import GRACE_SECONDS, START_FAILED, Place
 
@@ -88,7 +90,8 @@ def run(settings: Settings, place: Place) -> int:
         return START_FAILED
     seat = Seat(place.replica, str(place.seat), place.replacement)
     logs.event("worker starts", seat=seat.worker, device=device, threads=torch.get_num_threads())
-    app = create_app(settings, device=device, seat=seat, metrics_folder=place.metrics)
+    opening = Shared(Preparing(place.supervisor), device)
+    app = create_app(settings, device=device, seat=seat, metrics_folder=place.metrics, opening=opening)
     config = uvicorn.Config(
         app,
         loop="uvloop",

@@ -1,0 +1,91 @@
+"""How a worker comes by a version: read and checked by itself, or mapped from what was made ready for its whole host.
+
+Blocking; raises ArtifactError with the reason.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from service.scoring.artifact import open_artifact
+from service.scoring.catalog import Catalog
+from service.scoring.files import ArtifactError
+from service.scoring.predictor import Predictor
+from service.scoring.prepared import attach, attach_catalog
+from service.scoring.revisions import open_catalog
+from service.workers.preparing import PrepareError, Preparing
+
+
+class Opening(Protocol):
+    """What the registry opens versions with, from one thread."""
+
+    def version(self, name: str, revision: int) -> Predictor:
+        """The version with a revision of its catalog."""
+        ...
+
+    def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
+        """Another revision of the catalog of a version that is open; the caller puts it in the old one's place."""
+        ...
+
+    def close(self, name: str) -> None:
+        """The version is not used any more."""
+        ...
+
+
+class Alone:
+    """A worker that shares nothing."""
+
+    def __init__(self, artifacts: Path, device: str) -> None:
+        self._artifacts, self._device = artifacts, device
+
+    def version(self, name: str, revision: int) -> Predictor:
+        return open_artifact(self._artifacts / name, device=self._device, revision=revision).predictor
+
+    def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
+        return open_catalog(self._artifacts / name, predictor, revision)
+
+    def close(self, name: str) -> None:
+        pass
+
+
+class Shared:
+    """A worker among others: versions are made ready by a process of low priority, once a host, and mapped here."""
+
+    def __init__(self, preparing: Preparing, device: str) -> None:
+        self._preparing, self._device = preparing, device
+        self._held: dict[str, int] = {}  # the revision whose folder stays for those who come later
+
+    def version(self, name: str, revision: int) -> Predictor:
+        folder = self._ask(name, revision)
+        try:
+            predictor = attach(folder, device=self._device)
+        except BaseException:
+            self._preparing.release(name, revision)
+            raise
+        self._held[name] = revision
+        return predictor
+
+    def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
+        folder = self._ask(name, revision)
+        try:
+            catalog = attach_catalog(folder, device=self._device)
+            if catalog is None:
+                raise ArtifactError("the version has no item key, and so no catalog")
+        except BaseException:
+            self._preparing.release(name, revision)
+            raise
+        # What is mapped stays, though its folder goes.
+        before, self._held[name] = self._held[name], revision
+        self._preparing.release(name, before)
+        return catalog
+
+    def close(self, name: str) -> None:
+        if name in self._held:
+            self._preparing.release(name, self._held.pop(name))
+
+    def _ask(self, name: str, revision: int) -> Path:
+        try:
+            return self._preparing.ask(name, revision)
+        except PrepareError as error:
+            raise ArtifactError(str(error)) from None
