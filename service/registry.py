@@ -131,7 +131,9 @@ class Registry:
 
     def _open(self, version: str) -> Predictor:
         try:
-            return open_artifact(self._settings.artifacts / version, device=self._device).predictor
+            path, settings = self._settings.artifacts / version, self._settings
+            how = settings.precision, settings.precision_tolerance
+            return open_artifact(path, device=self._device, precision=how[0], precision_tolerance=how[1]).predictor
         except ArtifactError as error:
             raise LoadError(str(error)) from error
         except Exception as error:
