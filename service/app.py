@@ -22,6 +22,7 @@ from service.metrics import Metrics
 from service.opening import Opening
 from service.registry import Registry
 from service.release import installed
+from service.scoring.device import limit_memory
 from service.state import StateStore
 
 
@@ -78,6 +79,8 @@ async def _open(
     """Open everything, what is used before what uses it; the stack closes it in the opposite order."""
     store = stack.enter_context(StateStore.open(settings.state))
     metrics = stack.enter_context(Metrics(metrics_folder, gpu_memory=_gpu_memory(device)))
+    # The workers share the device, and may not fail each other's loads.
+    limit_memory(device, settings.gpu_memory_fraction / settings.workers)
     registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))

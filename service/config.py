@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service.names import RULE
+from service.scoring.device import FLOAT32, PRECISIONS
 from service.scoring.files import is_version_name
 from service.traffic import shares_of
 
@@ -46,7 +47,9 @@ class Settings:
     fallback: str = "off"
     unknown_features: str = "reject"
     attribution_hours: float = 24.0
-    gpu_memory_fraction: float = 0.9
+    gpu_memory_fraction: float = 0.9  # of all workers together
+    precision: str = FLOAT32
+    precision_tolerance: float = 1e-3
     drain_seconds: float = 30.0
     threads: int = 1  # intra-op threads of one worker
     admin_token: str | None = field(default=None, repr=False)
@@ -60,6 +63,8 @@ class Settings:
         for name in ("max_body_mib", "drain_seconds", "timeout_ms"):
             value = getattr(self, name)
             _check(math.isfinite(value) and value >= 0, name, "must be a number of at least 0")
+        _check(0 < self.gpu_memory_fraction <= 1, "gpu_memory_fraction", "must be more than 0 and at most 1")
+        _check(0 < self.precision_tolerance <= 1, "precision_tolerance", "must be more than 0 and at most 1")
         _check(self.max_body_mib > 0, "max_body_mib", "must be more than 0")
         _check(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _check(self.queue_rows >= self.max_rows, "queue_rows", f"must be at least --max-rows ({self.max_rows})")
@@ -95,8 +100,6 @@ def _check_built(settings: Settings) -> None:
     """Refuse what later releases bring, unless it is given its default."""
     for name, default in (("budget_ms", 50.0), ("fallback", "off"), ("attribution_hours", 24.0)):
         _check(getattr(settings, name) == default, name, f"not built yet; only its default, {default}, is taken")
-    fraction = settings.gpu_memory_fraction
-    _check(fraction == 0.9, "gpu_memory_fraction", "not built yet; only its default, 0.9, is taken")
 
 
 def _folder(text: str) -> Path:
@@ -160,7 +163,14 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("fallback", "off|default", _choice("off", "default"), "not built yet (default: off)"),
     ("unknown-features", "reject|ignore", _choice("reject", "ignore"), "unknown feature names (default: reject)"),
     ("attribution-hours", "H", _number, "not built yet (default: 24)"),
-    ("gpu-memory-fraction", "F", _number, "not built yet (default: 0.9)"),
+    ("gpu-memory-fraction", "F", _number, "share of the GPU's memory for all workers together (default: 0.9)"),
+    ("precision", "|".join(PRECISIONS), _choice(*PRECISIONS), "of matrix products (default: float32)"),
+    (
+        "precision-tolerance",
+        "E",
+        _number,
+        "worst error of a faster precision against a version's exam (default: 0.001)",
+    ),
     ("drain-seconds", "S", _number, "longest wait for running requests on exit (default: 30)"),
     ("threads", "N", _whole, "intra-op threads of a worker (default: allowed cores / workers)"),
 )

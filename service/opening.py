@@ -5,16 +5,27 @@ Blocking; raises ArtifactError with the reason.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from service.scoring.artifact import open_artifact
 from service.scoring.catalog import Catalog
+from service.scoring.device import FLOAT32
 from service.scoring.files import ArtifactError
 from service.scoring.predictor import Predictor
 from service.scoring.prepared import attach, attach_catalog
 from service.scoring.revisions import open_catalog
 from service.workers.preparing import PrepareError, Preparing
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """Where versions run, in which precision, and how far off the exam a faster one may be."""
+
+    device: str = "cpu"
+    precision: str = FLOAT32
+    tolerance: float = 1e-3
 
 
 class Opening(Protocol):
@@ -36,11 +47,18 @@ class Opening(Protocol):
 class Alone:
     """A worker that shares nothing."""
 
-    def __init__(self, artifacts: Path, device: str) -> None:
-        self._artifacts, self._device = artifacts, device
+    def __init__(self, artifacts: Path, computing: Computing) -> None:
+        self._artifacts, self._computing = artifacts, computing
 
     def version(self, name: str, revision: int) -> Predictor:
-        return open_artifact(self._artifacts / name, device=self._device, revision=revision).predictor
+        how = self._computing
+        return open_artifact(
+            self._artifacts / name,
+            device=how.device,
+            revision=revision,
+            precision=how.precision,
+            precision_tolerance=how.tolerance,
+        ).predictor
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
         return open_catalog(self._artifacts / name, predictor, revision)
@@ -52,14 +70,15 @@ class Alone:
 class Shared:
     """A worker among others: versions are made ready by a process of low priority, once a host, and mapped here."""
 
-    def __init__(self, preparing: Preparing, device: str) -> None:
-        self._preparing, self._device = preparing, device
+    def __init__(self, preparing: Preparing, computing: Computing) -> None:
+        self._preparing, self._computing = preparing, computing
         self._held: dict[str, int] = {}  # the revision whose folder stays for those who come later
 
     def version(self, name: str, revision: int) -> Predictor:
         folder = self._ask(name, revision)
         try:
-            predictor = attach(folder, device=self._device)
+            how = self._computing
+            predictor = attach(folder, device=how.device, precision=how.precision, precision_tolerance=how.tolerance)
         except BaseException:
             self._preparing.release(name, revision)
             raise
@@ -69,7 +88,7 @@ class Shared:
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
         folder = self._ask(name, revision)
         try:
-            catalog = attach_catalog(folder, device=self._device)
+            catalog = attach_catalog(folder, device=self._computing.device)
             if catalog is None:
                 raise ArtifactError("the version has no item key, and so no catalog")
         except BaseException:

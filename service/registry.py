@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from service import logs
 from service.batching import Batcher, Load
 from service.config import Settings
-from service.opening import Alone, Opening
+from service.opening import Alone, Computing, Opening
 from service.scorer import Counted, Request, Scored, Scorer, row_count
 from service.scoring.files import ArtifactError
 from service.scoring.known import KnownNames, folder_state
@@ -60,7 +60,8 @@ class Registry:
         self, settings: Settings, metrics: Numbers, *, device: str = "cpu", opening: Opening | None = None
     ) -> None:
         self._settings, self._metrics = settings, metrics
-        self._opening = opening or Alone(settings.artifacts, device)
+        computing = Computing(device, settings.precision, settings.precision_tolerance)
+        self._opening = opening or Alone(settings.artifacts, computing)
         self._ready: dict[str, Loaded] = {}
         self._states: dict[str, tuple[str, str | None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from service.scoring.catalog import Catalog, ready_half
+from service.scoring.device import FLOAT32
 from service.scoring.encoder_files import load_encoder
 from service.scoring.engine import TORCHSCRIPT, Engine, probe
 from service.scoring.features import FeatureEncoder
@@ -68,12 +69,20 @@ class Artifact:
 
 
 def open_artifact(
-    path: Path, *, device: str = "cpu", version: str | None = None, revision: int = 0, halves: Path | None = None
+    path: Path,
+    *,
+    device: str = "cpu",
+    version: str | None = None,
+    revision: int = 0,
+    halves: Path | None = None,
+    precision: str = FLOAT32,
+    precision_tolerance: float = 1e-3,
 ) -> Artifact:
     """Verify and open the version in folder `path`; raises ArtifactError with the reason.
 
-    `version` is the name the manifest must carry, where it is not the folder's own. The exam is always against
-    revision 0 of the catalog; what is given away has revision `revision`. Its items' halves are written to the folder
+    `version` is the name the manifest must carry, where it is not the folder's own. The exam is taken against revision
+    0 of the catalog in float32 on the CPU, and again where device or precision are others, a faster precision within
+    its own tolerance. What is given away has revision `revision`, whose items' halves are written to the folder
     `halves` and mapped where one is given, else held in memory.
     """
     manifest = read_manifest(path)
@@ -88,15 +97,35 @@ def open_artifact(
     if manifest["schema"] != encoder.schema.to_dict():
         raise ArtifactError(f"{MANIFEST}: its feature schema is not the encoder's")
     catalog = Catalog.load(path / CATALOG, encoder) if encoder.schema.item else None
-    engine = Engine.load(path / MODULE, device, encoder.layout)
+    engine = Engine.load(path / MODULE, "cpu")
     _check_shapes(engine, encoder)
-    if catalog is not None and engine.has_halves:
-        catalog = replace(catalog, half=ready_half(engine, catalog.encoded, None if revision else halves))
-    predictor = Predictor(str(manifest["version"]), encoder, engine, catalog)
-    examine(predictor, read_json(path / EXAM))
+    predictor = Predictor(str(manifest["version"]), encoder, engine, _ready(catalog, engine, halves, keep=not revision))
+    exam = read_json(path / EXAM)
+    examine(predictor, exam)
+    if device != "cpu" or precision != FLOAT32:
+        # Only now: ids beyond a table, which end the use of a GPU, would have failed on the CPU.
+        engine = Engine.load(path / MODULE, device, encoder.layout)
+        predictor = Predictor(predictor.version, encoder, engine, _ready(catalog, engine))
+        examine_precision(predictor, exam, precision, precision_tolerance)
     if revision:
         predictor.catalog = open_catalog(path, predictor, revision, halves)
     return Artifact(path, manifest, predictor)
+
+
+def examine_precision(predictor: Predictor, exam: Any, precision: str, tolerance: float) -> None:
+    """Compute in `precision` from now on; ArtifactError where that is further off the exam than `tolerance` allows."""
+    engine = predictor.engine
+    engine.use(precision)
+    engine.precision_error = examine(predictor, exam, TOLERANCE if precision == FLOAT32 else tolerance)
+    where = (predictor.version, precision, predictor.device, engine.precision_error)
+    log.info("version %s in %s on %s: worst error against the exam %.2g", *where)
+
+
+def _ready(catalog: Catalog | None, engine: Engine, halves: Path | None = None, keep: bool = True) -> Catalog | None:
+    """The catalog with its items' half, in the folder `halves` where it is to be kept there."""
+    if catalog is None or not engine.has_halves:
+        return catalog
+    return replace(catalog, half=ready_half(engine, catalog.encoded, halves if keep else None))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -143,24 +172,28 @@ def version_names(root: Path) -> list[str]:
     return sorted(one.name for one in root.iterdir() if is_version_name(one.name) and (one / MANIFEST).is_file())
 
 
-def examine(predictor: Predictor, exam: Any) -> None:
-    """Let the predictor score its exam twice; raises ArtifactError where a score is off by more than TOLERANCE."""
+def examine(predictor: Predictor, exam: Any, tolerance: float = TOLERANCE) -> float:
+    """Let the predictor score its exam twice, and give the worst error; raises ArtifactError where it is too large."""
     try:
-        requests = [_request(entry) for entry in exam["requests"]]
+        requests = [exam_request(entry) for entry in exam["requests"]]
         expected = [np.asarray(scores, np.float64) for scores in exam["scores"]]
         if not requests or len(requests) != len(expected):
             raise ValueError("it holds no requests, or not a list of scores for each")
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{EXAM}: not an exam ({error})") from None
     first, second = _answers(predictor, requests), _answers(predictor, requests)
+    worst = 0.0
     for number, (scores, again, wanted) in enumerate(zip(first, second, expected, strict=True)):
         if scores.shape != wanted.shape or not np.isfinite(scores).all():
             raise ArtifactError(f"{EXAM}: request {number} got {scores.shape} scores or some not finite")
         if not np.array_equal(scores, again):
             raise ArtifactError(f"{MODULE}: the same request scores differently each time (training mode?)")
         off = float(np.abs(scores - wanted).max(initial=0.0))
-        if not off <= TOLERANCE:
-            raise ArtifactError(f"{EXAM}: the version scores its own exam {off:.2g} off at request {number}")
+        if not off <= tolerance:
+            where = "" if predictor.engine.precision == FLOAT32 else f" in {predictor.engine.precision}"
+            raise ArtifactError(f"{EXAM}: the version scores its own exam {off:.2g} off at request {number}{where}")
+        worst = max(worst, off)
+    return worst
 
 
 def _answers(predictor: Predictor, requests: Sequence[RowRequest | RankRequest]) -> list[Any]:
@@ -170,7 +203,8 @@ def _answers(predictor: Predictor, requests: Sequence[RowRequest | RankRequest])
         raise ArtifactError(f"{EXAM}: a request cannot be scored ({last_line(error)})") from None
 
 
-def _request(entry: Mapping[str, Any]) -> RowRequest | RankRequest:
+def exam_request(entry: Mapping[str, Any]) -> RowRequest | RankRequest:
+    """A request of an exam."""
     if "instances" in entry:
         return RowRequest(entry["instances"])
     return RankRequest(entry["user"], entry["candidates"], entry.get("context", {}))

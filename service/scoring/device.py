@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 DEVICES = ("auto", "cpu", "cuda")
+FLOAT32, TF32, BF16 = "float32", "tf32", "bf16"
+PRECISIONS = (FLOAT32, TF32, BF16)
 
 
 class DeviceError(RuntimeError):
@@ -23,6 +25,14 @@ def choose_device(wanted: str) -> str:
     if wanted == "auto":
         return "cpu"
     raise DeviceError(f"no usable CUDA device: {reason}")
+
+
+def limit_memory(device: str, fraction: float) -> None:
+    """Let this process hold at most `fraction` of a GPU's memory; what wants more is out of memory."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(fraction)
 
 
 def allowed_cores() -> int:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from service.scoring import mapped, torchscript
+from service.scoring import torchscript
 from service.scoring.bounds import Bounds, check_rows
+from service.scoring.device import FLOAT32
 from service.scoring.encoded import Bag, Encoded, Floats, Ints
 from service.scoring.half import Half
+from service.scoring.half_files import write_half
 from service.scoring.layout import Layout
-from service.scoring.precision import FLOAT32, allow, computing
-from service.scoring.sizes import LARGEST, pad_index, pad_rows, padded_size
+from service.scoring.mapped import read_mapped, write_mapped
+from service.scoring.precision import allow, computing
+from service.scoring.sizes import BLOCK, pad_index, pad_rows, padded_size
+from service.scoring.torchscript import Module
 from service.scoring.transfer import Array, Transfer
 
 Inputs = tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[torch.Tensor]]
@@ -37,34 +41,34 @@ class Engine:
 
     name = TORCHSCRIPT
 
-    def __init__(self, module: torchscript.Module, device: str, layout: Layout | None = None) -> None:
+    def __init__(self, frozen: Module, fused: Module | None, device: str, layout: Layout | None) -> None:
         self.device = torch.device(device)
-        self._module = torchscript.freeze(module)
-        self._has_halves = all(hasattr(module, name) for name in _HALVES)
-        self._has_rank = hasattr(module, "rank")
+        self._module, self._fused = frozen, fused
+        self._has_halves = all(hasattr(frozen, name) for name in _HALVES)
+        self._has_rank = hasattr(frozen, "rank")
         self._transfer = Transfer(self.device)
         self._bounds = Bounds(layout) if layout is not None and self.device.type != "cpu" else None
         self.precision = FLOAT32
         self.precision_error: float | None = None  # against the exam, where a faster precision was measured
-        self.fused_from: int | None = None  # rows from which layers are run fused, None for never
-        if self.device.type == "cpu":
-            self._fused = torchscript.freeze(module)
-            self.fused_from = FUSED_FROM if torchscript.fuse(self._fused) else None
+        self.fused_from = None if fused is None else FUSED_FROM  # rows from which layers are run fused, None for never
 
     @classmethod
     def load(cls, path: Path, device: str, layout: Layout | None = None) -> Engine:
         """Load, inspect and freeze the module at `path`; raises ArtifactError naming the file."""
-        return cls(torchscript.read_module(path, device), device, layout)
+        module = torchscript.read_module(path, device)
+        # Frozen twice: a module's methods cannot be copied. Parameters are not copied.
+        fused = torchscript.fuse(torchscript.freeze(module)) if device == "cpu" else None
+        return cls(torchscript.freeze(module), fused, device, layout)
 
     @staticmethod
     def save_mapped(path: Path, folder: Path) -> None:
         """Write the module at `path` into `folder` for `attach`, once inspected; raises ArtifactError."""
-        mapped.write(torchscript.read_module(path, "cpu"), folder)
+        write_mapped(torchscript.read_module(path, "cpu"), folder)
 
     @classmethod
     def attach(cls, folder: Path, device: str, layout: Layout | None = None) -> Engine:
-        """The engine of `save_mapped`; on the CPU its tables are the files' pages, shared with whoever attaches them."""
-        return cls(mapped.read(folder, device), device, layout)
+        """The engine of `save_mapped`; on the CPU its tables are the files' pages, shared by all who attach them."""
+        return cls(*read_mapped(folder, device), device, layout)
 
     @property
     def has_halves(self) -> bool:
@@ -78,9 +82,14 @@ class Engine:
 
     def forward(self, encoded: Encoded) -> Floats:
         """Probabilities (B,) of B encoded rows of all sides."""
+
+        def run(start: int, end: int) -> Floats:
+            block = encoded.slice(start, end)
+            module, size = self._pick(block.rows)
+            return self._transfer.get(module(*self._inputs(pad_rows(block, size), ALL)))[: block.rows]
+
         with self._computing():
-            module, size = self._pick(encoded.rows)
-            return self._transfer.get(module(*self._inputs(pad_rows(encoded, size), ALL)))[: encoded.rows]
+            return self._in_blocks(encoded.rows, run)
 
     def user(self, encoded: Encoded) -> Half:
         """The halves of rows of the user's and the context's columns."""
@@ -88,11 +97,14 @@ class Engine:
             return Half(*self._module.user(*self._inputs(encoded, USERS)))
 
     def items(self, encoded: Encoded) -> Half:
-        """The halves of rows of the items' columns, made block by block."""
-        return Half.concat(list(self.item_blocks(encoded)))
+        """The halves of rows of the items' columns."""
+        return Half.concat(list(self._item_blocks(encoded)))
 
-    def item_blocks(self, encoded: Encoded) -> Iterator[Half]:
-        """The halves of `items` in blocks of rows, at least one."""
+    def items_to(self, encoded: Encoded, folder: Path) -> None:
+        """Write the halves of `items` into `folder`, block by block, for `Half.map`."""
+        write_half(self._item_blocks(encoded), encoded.rows, folder)
+
+    def _item_blocks(self, encoded: Encoded) -> Iterator[Half]:
         for start in range(0, max(1, encoded.rows), ITEM_BLOCK):
             block = encoded.slice(start, min(start + ITEM_BLOCK, encoded.rows))
             with self._computing():
@@ -103,27 +115,28 @@ class Engine:
         if not self._has_rank:
             return self._join(user, self.take(items, rows), users)
         self._check(rows, items.rows, users, user.rows)
+
+        def run(start: int, end: int) -> Floats:
+            module, size = self._pick(end - start)
+            index = self._transfer.put((pad_index(rows[start:end], size), pad_index(users[start:end], size)))
+            return self._transfer.get(module.rank(user.tensors(), items.tensors(), *index))[: end - start]
+
         with self._computing():
-            module, size = self._pick(len(rows))
-            index = self._transfer.put((pad_index(rows, size), pad_index(users, size)))
-            return self._transfer.get(module.rank(user.tensors(), items.tensors(), *index))[: len(rows)]
+            return self._in_blocks(len(rows), run)
 
     def serve(self, users: Encoded, items: Half, rows: Ints, index: Ints) -> Floats:
         """`rank` of the users' halves, which are made in the same go: one copy to the device and one back.
 
         rows (P,) are rows of `items`, index (P,) rows of `users`.
         """
-        if not self._has_rank:
+        if not self._has_rank or self._bounds is None:
             return self.rank(self.user(users), items, rows, index)
         self._check(rows, items.rows, index, users.rows)
+        self._bounds.check(users, USERS)
         with self._computing():
-            module, size = self._pick(len(rows))
-            if self._bounds is not None:
-                self._bounds.check(users, USERS)
-            arrays = [*_arrays(users), pad_index(rows, size), pad_index(index, size)]
-            *inputs, places, whose = self._transfer.put(arrays)
-            scores = module.rank(self._module.user(*_call(inputs)), items.tensors(), places, whose)
-            return self._transfer.get(scores)[: len(rows)]
+            *inputs, places, whose = self._transfer.put([*_arrays(users), rows, index])
+            scores = self._module.rank(self._module.user(*_call(inputs)), items.tensors(), places, whose)
+            return self._transfer.get(scores)
 
     def join(self, user: Half, items: Half, users: Ints) -> Floats:
         """Probabilities (P,) of pairs: row p of `items` with row `users[p]` of `user`."""
@@ -148,11 +161,17 @@ class Engine:
     def _computing(self) -> AbstractContextManager[object]:
         return computing(self.precision, self.device)
 
-    def _pick(self, rows: int) -> tuple[torchscript.Module, int]:
+    def _pick(self, rows: int) -> tuple[Module, int]:
         """What to run so many rows with, and at what size."""
-        if self.fused_from is None or not self.fused_from <= rows <= LARGEST:
+        if self._fused is None or self.fused_from is None or rows < self.fused_from:
             return self._module, rows
         return self._fused, padded_size(rows)
+
+    def _in_blocks(self, rows: int, run: Callable[[int, int], Floats]) -> Floats:
+        """What `run(start, end)` gives for the rows, on a CPU some at a time."""
+        if rows <= BLOCK or self.device.type != "cpu":
+            return run(0, rows)
+        return np.concatenate([run(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK)])
 
     def _check(self, rows: Ints, items: int, users: Ints, user: int) -> None:
         if self._bounds is not None:

@@ -25,6 +25,11 @@ class Half:
     def bytes(self) -> int:
         return sum(one.numel() * one.element_size() for one in (self.first, self.wide, *self.values, *self.offsets))
 
+    @property
+    def bytes_per_row(self) -> float:
+        """Memory that a row takes: 4 · (H + 1), and for every cross of both sides 8, and 8 for each of its values."""
+        return self.bytes / max(1, self.rows)
+
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         return self.first, self.wide, self.values, self.offsets
 

@@ -1,8 +1,12 @@
 """A module whose tables lie in files of their own: whoever maps them shares one copy in memory.
 
-module.pt     the module without its large tensors
-NNNN.npy      one large tensor's storage, flat
-tables.json   parameter -> [file, offset, shape, strides]; several parameters may be views of one storage
+    frozen.pt     the frozen module, a placeholder of shape (0, N + 1) where table N was
+    fused.pt      the same with fused layers, where torch has them
+    NNNN.npy      one storage, flat; several tables may be views of one
+    tables.json   for table N [file, offset, shape, strides]
+
+Frozen before it is written: to read and freeze a whole module holds the interpreter for tens of milliseconds, this for
+a few at a time.
 """
 
 from __future__ import annotations
@@ -14,48 +18,46 @@ import numpy as np
 import torch
 
 from service.scoring import torchscript
+from service.scoring.torchscript import Module
 
-MODULE, TABLES = "module.pt", "tables.json"
+FROZEN, FUSED, TABLES = "frozen.pt", "fused.pt", "tables.json"
 LARGE = 1 << 20  # bytes of a storage from which it pays to be shared
 
 
-def write(module: torchscript.Module, folder: Path) -> None:
-    """Write `module` into the existing `folder`; its large tensors are emptied on the way."""
-    files: dict[int, str] = {}
-    tables: dict[str, list[object]] = {}
-    kept: list[torch.Tensor] = []  # an emptied tensor's storage must live on: its address is what tells it apart
-    for name, tensor in _tensors(module).items():
-        storage = tensor.untyped_storage()
-        if storage.nbytes() < LARGE:
-            continue
-        if storage.data_ptr() not in files:
-            files[storage.data_ptr()] = f"{len(files):04d}.npy"
-            flat = torch.empty(0, dtype=tensor.dtype).set_(storage)
-            kept.append(flat)
-            np.save(folder / files[storage.data_ptr()], flat.numpy())
-        file = files[storage.data_ptr()]
-        tables[name] = [file, tensor.storage_offset(), list(tensor.shape), list(tensor.stride())]
-    for name, tensor in _tensors(module).items():
-        if name in tables:
-            tensor.data = torch.empty(0, dtype=tensor.dtype)
-    torchscript.write_module(module, folder / MODULE)
+def write_mapped(module: Module, folder: Path) -> None:
+    """Write `module`, on the CPU and not frozen, into the existing `folder`; its tables are emptied on the way."""
+    large = [one for one in torchscript.tensors(module) if one.untyped_storage().nbytes() >= LARGE]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in large}
+    files = {address: f"{n:04d}.npy" for n, address in enumerate(storages)}
+    tables: list[tuple[str, int, list[int], list[int]]] = []
+    for n, one in enumerate(large):
+        address = one.untyped_storage().data_ptr()
+        if not (folder / files[address]).exists():
+            np.save(folder / files[address], torch.empty(0, dtype=one.dtype).set_(storages[address]).numpy())
+        tables.append((files[address], int(one.storage_offset()), list(one.shape), list(one.stride())))
+        one.data = torch.empty(0, n + 1, dtype=one.dtype)
     (folder / TABLES).write_text(json.dumps(tables), encoding="utf-8")
+    torchscript.write_module(torchscript.freeze(module), folder / FROZEN)
+    fused = torchscript.fuse(torchscript.freeze(module))
+    if fused is not None:
+        torchscript.write_module(fused, folder / FUSED)
 
 
-def read(folder: Path, device: str) -> torchscript.Module:
-    """The module of `write`, its large tensors mapped on the CPU and copied to any other device."""
-    module = torchscript.read_module(folder / MODULE, device)
-    tables = json.loads((folder / TABLES).read_text(encoding="utf-8"))
+def read_mapped(folder: Path, device: str) -> tuple[Module, Module | None]:
+    """The frozen and the fused module of `write_mapped`, tables mapped on the CPU and copied to any other device."""
     flat: dict[str, torch.Tensor] = {}
-    for name, tensor in _tensors(module).items():
-        if name in tables:
-            file, offset, shape, strides = tables[name]
-            if file not in flat:
-                # Copy on write: torch warns of memory that it may not write to, and nobody writes.
-                flat[file] = torch.from_numpy(np.load(folder / file, mmap_mode="c")).to(device)
-            tensor.data = flat[file].as_strided(shape, strides, offset)
-    return module
+    tables: list[torch.Tensor] = []
+    for file, offset, shape, strides in json.loads((folder / TABLES).read_text(encoding="utf-8")):
+        if file not in flat:
+            # Copy on write: torch warns of memory that it may not write to, and nobody writes.
+            flat[file] = torch.from_numpy(np.load(folder / file, mmap_mode="c")).to(device)
+        tables.append(flat[file].as_strided(shape, strides, offset))
 
+    def read(name: str) -> Module:
+        module = torchscript.load_module(folder / name, device)
+        for one in torchscript.constants(module):
+            if one.dim() == 2 and one.size(0) == 0 and one.size(1) > 0:
+                one.data = tables[one.size(1) - 1]
+        return module
 
-def _tensors(module: torchscript.Module) -> dict[str, torch.Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return read(FROZEN), read(FUSED) if device == "cpu" and (folder / FUSED).exists() else None

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import torch
 
-FLOAT32, TF32, BF16 = "float32", "tf32", "bf16"
-PRECISIONS = (FLOAT32, TF32, BF16)
+from service.scoring.device import BF16, TF32
 
 
 def allow(precision: str, device: torch.device) -> None:

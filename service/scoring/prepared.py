@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from service.scoring.arrays import map_column, map_encoded, map_index, save_column, save_encoded, save_index
-from service.scoring.artifact import open_artifact
+from service.scoring.artifact import Artifact, exam_request, examine_precision, open_artifact
 from service.scoring.catalog import Catalog
 from service.scoring.categorical import CategoricalField, MultiField
 from service.scoring.datetimes import DatetimeField
+from service.scoring.device import FLOAT32
 from service.scoring.encoder_files import has_texts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.fields import Field
-from service.scoring.files import MODULE, read_json, write_json
+from service.scoring.files import EXAM, MODULE, read_json, write_json
 from service.scoring.half_files import map_half
 from service.scoring.index import KeyColumn
 from service.scoring.numeric import NumericField
@@ -41,6 +42,7 @@ def prepare(artifact: Path, folder: Path, revision: int = 0) -> None:
         (folder / name).mkdir()
     opened = open_artifact(artifact, revision=revision, halves=folder / _HALF)
     state: dict[str, Any] = {"version": opened.version, "encoder": _save_encoder(opened.encoder, folder / _ENCODER)}
+    state["exam"] = _exam(opened, read_json(artifact / EXAM)["requests"])
     Engine.save_mapped(artifact / MODULE, folder / _ENGINE)
     if opened.catalog is not None:
         state["catalog"] = _save_catalog(opened.catalog, folder / _CATALOG)
@@ -49,12 +51,17 @@ def prepare(artifact: Path, folder: Path, revision: int = 0) -> None:
     write_json(folder / _STATE, state)
 
 
-def attach(folder: Path, *, device: str = "cpu") -> Predictor:
-    """The version that was prepared in `folder`, on a device."""
+def attach(
+    folder: Path, *, device: str = "cpu", precision: str = FLOAT32, precision_tolerance: float = 1e-3
+) -> Predictor:
+    """The version that was prepared in `folder`; ArtifactError where device or precision are off its exam."""
     state = read_json(folder / _STATE)
     encoder = _map_encoder(state["encoder"], folder / _ENCODER)
     engine = Engine.attach(folder / _ENGINE, device, encoder.layout)
-    return Predictor(state["version"], encoder, engine, attach_catalog(folder, device=device))
+    predictor = Predictor(state["version"], encoder, engine, attach_catalog(folder, device=device))
+    if device != "cpu" or precision != FLOAT32:
+        examine_precision(predictor, state["exam"], precision, precision_tolerance)
+    return predictor
 
 
 def attach_catalog(folder: Path, *, device: str = "cpu") -> Catalog | None:
@@ -65,6 +72,12 @@ def attach_catalog(folder: Path, *, device: str = "cpu") -> Catalog | None:
     home, half = folder / _CATALOG, folder / _HALF
     catalog = Catalog(map_column(home, state["items"]), map_encoded(home, state["encoded"]), None, state["revision"])
     return replace(catalog, half=map_half(half, device)) if half.exists() else catalog
+
+
+def _exam(opened: Artifact, requests: list[Any]) -> dict[str, Any]:
+    """The version's exam with the scores that the CPU gives against this revision of the catalog."""
+    scores = [opened.predictor.scores_of(exam_request(one)).tolist() for one in requests]
+    return {"requests": requests, "scores": scores}
 
 
 def _save_catalog(catalog: Catalog, home: Path) -> dict[str, Any]:

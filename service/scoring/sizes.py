@@ -1,4 +1,4 @@
-"""Batch sizes that a kernel is made for: oneDNN compiles one for each number of rows, so few are used."""
+"""Sizes of blocks of rows: bounded, and few, as oneDNN compiles kernels for each number of rows that it meets."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ import numpy as np
 
 from service.scoring.encoded import Bag, Encoded, Ints
 
-LARGEST = 4096  # beyond it rows are worked through at whatever size they come
-# From below: how far sizes up to the first number stand apart. Padding costs 8 % at a hundred rows, less beyond.
-_STEPS = ((256, 16), (1024, 64), (LARGEST, 128))
+# Rows that a CPU works on at a time: what stands between two layers stays in its cache, and memory is bounded.
+BLOCK = 512
+# How far the sizes up to the first number stand apart. Padding costs 8 % at a hundred rows, less beyond.
+_STEPS = ((256, 16), (BLOCK, 32))
 
 
 def padded_size(rows: int) -> int:
-    """The smallest size of a kernel that holds `rows`, themselves beyond LARGEST."""
-    for largest, step in _STEPS:
-        if rows <= largest:
-            return -(-rows // step) * step
-    return rows
+    """The smallest size that holds `rows`, at most BLOCK of them."""
+    step = next(step for largest, step in _STEPS if rows <= largest)
+    return -(-rows // step) * step
 
 
 def sizes_from(rows: int) -> list[int]:
-    """All sizes of at least `rows`, up to LARGEST."""
-    found, size = [], padded_size(rows)
-    while size <= LARGEST:
-        found.append(size)
-        size = padded_size(size + 1)
-    return found
+    """All sizes that hold `rows` or more."""
+    return sorted({padded_size(one) for one in range(rows, BLOCK + 1)})
 
 
 def pad_index(index: Ints, size: int) -> Ints:

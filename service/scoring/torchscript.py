@@ -38,8 +38,7 @@ graph(%x, %w, %b):
 def read_module(path: Path, device: str) -> Module:
     """Load and inspect the module at `path`, not frozen; raises ArtifactError naming the file."""
     try:
-        with _no_deprecation("load"):
-            module: Module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]  # untyped there
+        module = load_module(path, device)
     except FileNotFoundError:
         raise ArtifactError(f"{path.name}: the file is missing") from None
     except Exception as error:  # noqa: BLE001  # damaged archives raise whatever the reader met
@@ -49,34 +48,62 @@ def read_module(path: Path, device: str) -> Module:
     return module
 
 
+def load_module(path: Path, device: str) -> Module:
+    """The module at `path` as it is."""
+    with _no_deprecation("load"):
+        return torch.jit.load(path, map_location=device)  # type: ignore[no-any-return,no-untyped-call]  # untyped there
+
+
 def write_module(module: Module, path: Path) -> None:
     module.save(str(path))
 
 
 def freeze(module: Module) -> Module:
     """The module with its parameters as constants, which share the parameters' memory."""
+    # No shape-bound compilation: it pays nothing here, and its turns would come in the middle of serving.
+    torch.jit.set_fusion_strategy([])
     exported = [name for name in EXPORTED if hasattr(module, name)]
     with _no_deprecation("freeze"):
         return torch.jit.freeze(module.eval(), preserved_attrs=exported)  # type: ignore[no-any-return]  # untyped there
 
 
-def fuse(frozen: Module) -> bool:
-    """Let oneDNN run each linear layer with the ReLU behind it; False, and nothing changed, where torch has no such op.
+def tensors(module: Module) -> list[torch.Tensor]:
+    """Parameters and buffers of a module that is not frozen."""
+    return [*module.parameters(), *module.buffers()]
+
+
+def constants(frozen: Module) -> Iterator[torch.Tensor]:
+    """The tensors that a frozen module computes with, some of them more than once."""
+
+    def of(block: Any) -> Iterator[torch.Tensor]:  # graphs are untyped in torch
+        for node in block.nodes():
+            if node.kind() == "prim::Constant" and node.hasAttribute("value") and node.kindOf("value") == "t":
+                yield node.t("value")
+            for inner in node.blocks():
+                yield from of(inner)
+
+    for name in ("forward", *EXPORTED):
+        if hasattr(frozen, name):
+            yield from of(getattr(frozen, name).graph)
+
+
+def fuse(frozen: Module) -> Module | None:
+    """Let oneDNN run each linear layer of the module with the ReLU behind it; None where torch has no such call.
 
     The kernels that torch calls for a bare linear layer use half of the vector width on some processors (MKL on AMD).
     """
     available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # untyped in torch
     if not available or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return False
+        return None
     rewrite: Callable[[str, str, Any], None] | None
     rewrite = getattr(torch._C, "_jit_pass_custom_pattern_based_rewrite_graph", None)
     if rewrite is None:
-        return False
+        return None
     for name in ("forward", "rank"):
         if hasattr(frozen, name):
             for relu in ("relu", "relu_"):
                 rewrite(_LINEAR_RELU.format(relu=relu), _ONE_CALL, getattr(frozen, name).graph)
-    return True
+    return frozen
 
 
 def _inspect(module: Module, name: str) -> None:

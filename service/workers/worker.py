@@ -17,7 +17,7 @@ from service import logs
 from service.app import create_app
 from service.config import Settings
 from service.control import Control, Seat
-from service.opening import Shared
+from service.opening import Computing, Shared
 from service.scoring.device import DeviceError, choose_device
 from service.start import BadStart, fill
 from service.state import StateError, StateStore
@@ -90,7 +90,8 @@ def run(settings: Settings, place: Place) -> int:
         return START_FAILED
     seat = Seat(place.replica, str(place.seat), place.replacement)
     logs.event("worker starts", seat=seat.worker, device=device, threads=torch.get_num_threads())
-    opening = Shared(Preparing(place.supervisor), device)
+    computing = Computing(device, settings.precision, settings.precision_tolerance)
+    opening = Shared(Preparing(place.supervisor), computing)
     app = create_app(settings, device=device, seat=seat, metrics_folder=place.metrics, opening=opening)
     config = uvicorn.Config(
         app,
