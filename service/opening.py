@@ -16,16 +16,18 @@ from service.scoring.files import ArtifactError
 from service.scoring.predictor import Predictor
 from service.scoring.prepared import attach, attach_catalog
 from service.scoring.revisions import open_catalog
+from service.scoring.warming import warm
 from service.workers.preparing import PrepareError, Preparing
 
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Where versions run, in which precision, and how far off the exam a faster one may be."""
+    """Where versions run, in which precision, how far off the exam a faster one may be, and the largest request."""
 
     device: str = "cpu"
     precision: str = FLOAT32
     tolerance: float = 1e-3
+    max_rows: int = 4096
 
 
 class Opening(Protocol):
@@ -52,13 +54,15 @@ class Alone:
 
     def version(self, name: str, revision: int) -> Predictor:
         how = self._computing
-        return open_artifact(
+        opened = open_artifact(
             self._artifacts / name,
             device=how.device,
             revision=revision,
             precision=how.precision,
             precision_tolerance=how.tolerance,
-        ).predictor
+        )
+        _warm(opened.predictor, how.max_rows)
+        return opened.predictor
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
         return open_catalog(self._artifacts / name, predictor, revision)
@@ -83,6 +87,7 @@ class Shared:
             self._preparing.release(name, revision)
             raise
         self._held[name] = revision
+        _warm(predictor, how.max_rows)
         return predictor
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
@@ -108,3 +113,8 @@ class Shared:
             return self._preparing.ask(name, revision)
         except PrepareError as error:
             raise ArtifactError(str(error)) from None
+
+
+def _warm(predictor: Predictor, max_rows: int) -> None:
+    half = None if predictor.catalog is None else predictor.catalog.half
+    warm(predictor.engine, predictor.encoder.layout, half, max_rows)

@@ -60,7 +60,7 @@ class Registry:
         self, settings: Settings, metrics: Numbers, *, device: str = "cpu", opening: Opening | None = None
     ) -> None:
         self._settings, self._metrics = settings, metrics
-        computing = Computing(device, settings.precision, settings.precision_tolerance)
+        computing = Computing(device, settings.precision, settings.precision_tolerance, settings.max_rows)
         self._opening = opening or Alone(settings.artifacts, computing)
         self._ready: dict[str, Loaded] = {}
         self._states: dict[str, tuple[str, str | None]] = {}

@@ -61,7 +61,8 @@ def write_module(module: Module, path: Path) -> None:
 def freeze(module: Module) -> Module:
     """The module with its parameters as constants, which share the parameters' memory."""
     # No shape-bound compilation: it pays nothing here, and its turns would come in the middle of serving.
-    torch.jit.set_fusion_strategy([])
+    with _no_deprecation("set_fusion_strategy"):
+        torch.jit.set_fusion_strategy([])
     exported = [name for name in EXPORTED if hasattr(module, name)]
     with _no_deprecation("freeze"):
         return torch.jit.freeze(module.eval(), preserved_attrs=exported)  # type: ignore[no-any-return]  # untyped there

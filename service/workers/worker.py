@@ -90,7 +90,7 @@ def run(settings: Settings, place: Place) -> int:
         return START_FAILED
     seat = Seat(place.replica, str(place.seat), place.replacement)
     logs.event("worker starts", seat=seat.worker, device=device, threads=torch.get_num_threads())
-    computing = Computing(device, settings.precision, settings.precision_tolerance)
+    computing = Computing(device, settings.precision, settings.precision_tolerance, settings.max_rows)
     opening = Shared(Preparing(place.supervisor), computing)
     app = create_app(settings, device=device, seat=seat, metrics_folder=place.metrics, opening=opening)
     config = uvicorn.Config(

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from service.opening import Alone
 from service.registry import LoadError, Registry
 from service.scoring.predictor import RowRequest
 from tests.service.workplace import settings
@@ -53,7 +54,7 @@ def test_a_load_again_gives_the_same(artifacts, tmp_path):
 def test_loads_are_one_at_a_time(artifacts, tmp_path, monkeypatch):
     running, most = 0, 0
     lock = threading.Lock()
-    original = Registry._open
+    original = Alone.version
 
     def counted(self, *what):
         nonlocal running, most
@@ -66,7 +67,7 @@ def test_loads_are_one_at_a_time(artifacts, tmp_path, monkeypatch):
             with lock:
                 running -= 1
 
-    monkeypatch.setattr(Registry, "_open", counted)
+    monkeypatch.setattr(Alone, "version", counted)
 
     async def check(registry, numbers):
         await asyncio.gather(*(registry.load(version) for version in ("v1", "v2", "v3")))
