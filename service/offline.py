@@ -54,7 +54,7 @@ def verify(artifact: Path) -> int:
     except ArtifactError as error:
         print(f"python -m service verify: {artifact}: {error}", file=sys.stderr)
         return 1
-    also = f"; its {len(later)} catalog revisions are whole too" if later else ""
+    also = f"; so are its later catalog revisions ({len(later)})" if later else ""
     print(f"{artifact}: version '{opened.version}' is whole and scores its own exam{also}")
     return 0
 

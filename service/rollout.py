@@ -89,7 +89,7 @@ async def _everywhere(control: Control, version: str, asked: int, catalog: int |
         for worker, found in told:
             if found.state == "failed" or (catalog is not None and found.refuses(catalog)):
                 raise LoadError(f"{found.error} (in worker {worker.worker} of {worker.replica})")
-        if all(found.state == "ready" for _, found in told):
+        if all(found.state == "ready" and catalog in (None, found.catalog) for _, found in told):
             return
         if control.document.loaded.get(version) != asked:
             raise Conflict(f"version '{version}' was unloaded, or asked for anew, meanwhile")

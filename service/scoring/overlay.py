@@ -99,7 +99,7 @@ def _alike(name: str, old: Column, new: Column, schema: FeatureSchema) -> tuple[
     if old.type == new.type:
         return old, new
     kinds = {feature.name: feature.kind for feature in schema.features}
-    read = _READERS.get(kinds.get(name, "categorical" if name == schema.item else ""))
+    read = _READERS.get("categorical" if name == schema.item else kinds.get(name, ""))
     if read is not None:
         return read(name, old), read(name, new)
     try:

@@ -239,3 +239,66 @@ def test_a_version_that_never_was_cannot_be_unloaded(store):
 def test_a_version_whose_folder_went_can_still_be_unloaded(store):
     with store.transaction() as change:
         assert "v2" not in changes.unload(change, "v2", {"v1"}).loaded
+
+
+def switch(store, version, revision):
+    with store.transaction() as change:
+        return changes.switch_catalog(change, version, revision)
+
+
+def test_a_catalog_switch_asks_for_the_version_anew_and_leaves_the_epoch(store):
+    before = store.document()
+    document, replaced = switch(store, "v2", 3)
+    assert (document.catalogs, replaced) == ({"v2": 3}, 0)
+    assert (document.epoch, document.revision) == (before.epoch, before.revision + 1)
+    assert document.loaded == {**before.loaded, "v2": document.revision}
+
+
+def test_the_same_catalog_again_changes_nothing(store):
+    first, _ = switch(store, "v2", 3)
+    assert switch(store, "v2", 3) == (first, None)
+
+
+def test_the_same_catalog_again_is_asked_for_anew_where_a_worker_could_not_have_it(store):
+    first, _ = switch(store, "v2", 3)
+    tell(store, "w1", v2=("ready", "catalogs/3.parquet: damaged", first.loaded["v2"], 0))
+    again, replaced = switch(store, "v2", 3)
+    assert replaced is None
+    assert again.loaded["v2"] > first.loaded["v2"]
+
+
+def test_a_catalog_is_switched_back_by_an_older_revision(store):
+    switch(store, "v2", 3)
+    assert switch(store, "v2", 0)[0].catalogs == {}
+
+
+@pytest.mark.parametrize(("version", "says"), [("v3", "'v3' is not loaded"), ("v9", "'v9' is not loaded")])
+def test_a_version_that_is_not_loaded_has_no_catalog_to_switch(store, version, says):
+    with pytest.raises(Conflict, match=says):
+        switch(store, version, 1)
+
+
+def test_a_version_that_is_not_ready_everywhere_has_no_catalog_to_switch(store):
+    tell(store, "w1", v2="loading")
+    with pytest.raises(Conflict, match="'v2' is loading"):
+        switch(store, "v2", 1)
+
+
+def test_a_catalog_switch_is_taken_back_only_while_it_is_the_last_wish(store):
+    asked = switch(store, "v2", 3)[0].loaded["v2"]
+    with store.transaction() as change:
+        assert changes.unswitch_catalog(change, "v2", asked - 1, 0).catalogs == {"v2": 3}
+        assert changes.unswitch_catalog(change, "v2", asked, 0).catalogs == {}
+
+
+def test_an_unload_forgets_the_catalog_revision(store):
+    switch(store, "v2", 3)
+    with store.transaction() as change:
+        changes.unload(change, "v2", KNOWN)
+        assert changes.ask(change, "v2")[0].catalogs == {}
+
+
+def test_a_switch_of_weights_and_its_undo_leave_the_catalogs(store):
+    switch(store, "v2", 3)
+    assert put(store, {"v2": 1}).new.catalogs == {"v2": 3}
+    assert undo(store).new.catalogs == {"v2": 3}

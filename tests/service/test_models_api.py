@@ -188,4 +188,6 @@ async def test_the_docs_describe_the_bodies_that_are_parsed_by_hand(one):
     body = paths["/models/weights"]["put"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(body["properties"]) == {"weights", "coverage", "default", "shadow", "experiment", "comment"}
     assert "requestBody" in paths["/models/weights/rollback"]["post"]
+    catalog = paths["/models/{version}/catalog"]["put"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(catalog["properties"]) == {"revision"}
     assert (await one.get("/docs")).status_code == 200

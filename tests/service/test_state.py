@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.state import Document, StateError, StateStore, VersionState, Worker
+from service.state import Document, StateError, StateStore, VersionState, Worker, tables
 from service.state.workers import LIVE_SECONDS, overall, replicas
 
 
@@ -55,6 +55,29 @@ def test_a_load_is_a_new_revision_of_the_same_epoch(store):
     with store.transaction() as change:
         assert change.put_loaded({"v1": 1}).epoch == 0
     assert store.revision() == 1
+
+
+def test_a_catalog_revision_is_stored_with_the_versions_to_be_loaded(store, url):
+    with store.transaction() as change:
+        change.put_loaded({"v1": 1, "v2": 1}, {"v1": 3, "v2": 0})
+        change.put_traffic(traffic({"v1": 1}), who="me", undo=None)
+    with StateStore.open(url) as again:
+        document = again.document()
+    assert (document.catalogs, document.catalog("v1"), document.catalog("v2")) == ({"v1": 3}, 3, 0)
+
+
+def test_a_version_no_longer_to_be_loaded_has_its_catalog_revision_forgotten(store):
+    with store.transaction() as change:
+        change.put_loaded({"v1": 1, "v2": 1}, {"v1": 3, "v2": 2})
+        assert change.put_loaded({"v1": 1}).catalogs == {"v1": 3}
+        assert change.put_loaded({"v1": 1, "v2": 9}).catalogs == {"v1": 3}
+
+
+def test_a_document_stored_before_there_were_catalog_revisions_has_none(store):
+    with store.transaction() as change:
+        old = {name: value for name, value in Document().body().items() if name != "catalogs"}
+        change._connection.execute(tables.document.update().values(body=old))
+    assert store.document() == Document()
 
 
 def test_a_change_that_fails_half_way_leaves_nothing(store):
@@ -153,6 +176,19 @@ def test_a_heartbeat_replaces_the_one_before(store):
     store.tell(worker("w0", epoch=2, v1=("failed", "no such file", 3)))
     (row,) = store.workers()
     assert (row.epoch, row.states["v1"]) == (2, VersionState("failed", "no such file", 3))
+
+
+@pytest.mark.parametrize(
+    ("state", "refuses"),
+    [
+        (VersionState("ready", "catalogs/3.parquet: damaged", 5, catalog=1), True),
+        (VersionState("ready", None, 5, catalog=1), False),
+        (VersionState("ready", "catalogs/9.parquet: damaged", 5, catalog=3), False),
+        (VersionState("failed", "model.pt: damaged", 5), False),
+    ],
+)
+def test_a_worker_refuses_a_catalog_where_it_says_why_and_goes_on_with_another(state, refuses):
+    assert state.refuses(3) == refuses
 
 
 def test_a_worker_or_a_whole_replica_is_forgotten(store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from service.scoring.artifact import open_artifact, read_manifest
 from service.scoring.predictor import RankRequest, RowRequest
+from tests.tiny import add_revision
 from tests.training.tiny_data import config, fit, visible, write_data
 from training.config import Config
 from training.export import save_module
@@ -83,6 +85,19 @@ def test_a_ranking_scores_as_the_rows_joined_by_hand(version: Path) -> None:
     ranked = predictor.scores_of(RankRequest(user, ids, context))
     joined = [{**user, **context, **catalog[item]} for item in ids]
     assert ranked == pytest.approx(predictor.scores_of(RowRequest(joined)), abs=1e-6)
+
+
+def test_a_later_catalog_revision_is_ranked_as_its_rows_are_scored(version: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(version, tmp_path / "v1"))
+    changed = {"item_id": "i3", "genres": ["g0", "g4"], "price": 3.5}
+    new = {"item_id": "new", "genres": ["g1"], "price": 70.0}
+    add_revision(copy, [changed, new])
+    predictor = open_artifact(copy, revision=1).predictor
+    assert predictor.engine.has_halves
+    user, items = {"user_id": 5, "age": 20}, [changed, new, *(row for row in _catalog(copy) if row["item_id"] == "i1")]
+    ranked = predictor.scores_of(RankRequest(user, ["i3", "new", "i1"]))
+    joined = RowRequest([{**user, **item} for item in items])
+    assert ranked == pytest.approx(predictor.scores_of(joined), abs=1e-6)
 
 
 def test_the_same_seed_gives_the_same_parameters_to_the_last_bit_and_another_seed_others(version: Path) -> None:

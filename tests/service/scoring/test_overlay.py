@@ -59,6 +59,12 @@ def test_an_integer_and_its_text_are_one_item():
     assert found == [{"id": "42", "price": 5.0}, {"id": "43", "price": 2.0}]
 
 
+def test_the_item_key_stays_a_text_though_a_number_reads_it_as_a_feature():
+    schema = FeatureSchema.parse([{"name": "id", "kind": "numeric", "side": "item"}], [], unit=None, item="id")
+    found = lay_over(pa.table({"id": [2**60 + 1]}), pa.table({"id": ["007"]}), schema)
+    assert found.column("id").to_pylist() == [str(2**60 + 1), "007"]
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "both"),
     [
