@@ -19,8 +19,11 @@ from service.workers.seats import Connections
 
 # Between two looks at a connection that was left to a sibling.
 STEP_SECONDS = 0.001
-# How long it is left: the longer the more uneven, but a sibling that hangs costs no more than the last of these.
-PATIENCE_SECONDS, PATIENCE_EACH, LONGEST_PATIENCE = 0.002, 0.0005, 0.01
+# How long it is left there: for each connection that this worker holds more than the sibling, and at most. A sibling is
+# late when its loop is busy or its core is another's, and a taken connection makes the load uneven for hours.
+PATIENCE_EACH, LONGEST_PATIENCE = 0.005, 0.025
+# A sibling that comes for nothing for so long hangs: one is taken at each look, until it moves or a second is quiet.
+HANGS_SECONDS, FORGOTTEN_SECONDS = 0.1, 1.0
 # At once, before the loop turns to others.
 MOST_AT_ONCE = 64
 # After the system had no handle or memory for a connection.
@@ -40,10 +43,10 @@ class Acceptor:
         self._poll.register(listener, select.POLLIN)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # Of the sibling that a connection was left to: what it held, since when, how many are taken if it stays so.
+        # What the least loaded sibling held when a connection was left to it, since when this one has been left, and
+        # since when it has come for none.
         self._least: int | None = None
-        self._since = 0.0
-        self._overdue = 1
+        self._left_since = self._silent_since = self._left_last = 0.0
 
     def start(self) -> None:
         self._connections.put(self._seat, 0)
@@ -59,7 +62,7 @@ class Acceptor:
 
     def _rest(self) -> None:
         """Until something is pending."""
-        self._timer, self._since = None, 0.0
+        self._timer, self._left_since = None, 0.0
         self._loop.add_reader(self._listener.fileno(), self._pending)
 
     def _pause(self, seconds: float) -> None:
@@ -78,9 +81,7 @@ class Acceptor:
             if not self._poll.poll(0):
                 return self._rest()
             if self._excess() > 0 and self._is_overdue():
-                for _ in range(self._overdue):
-                    self._take()
-                self._since, self._overdue = 0.0, min(2 * self._overdue, MOST_AT_ONCE)
+                self._take()
         except OSError as error:
             logs.event("cannot accept", level=logging.ERROR, error=str(error))
             return self._pause(SCARCE_SECONDS)
@@ -94,11 +95,14 @@ class Acceptor:
     def _is_overdue(self) -> bool:
         """Whether what is pending has been left to a sibling for long enough."""
         least, now = self._connections.least_beside(self._seat), self._loop.time()
-        if least != self._least:
-            self._least, self._since, self._overdue = least, now, 1
-        elif not self._since:
-            self._since = now
-        return now - self._since >= min(PATIENCE_SECONDS + PATIENCE_EACH * self._excess(), LONGEST_PATIENCE)
+        if least != self._least or now - self._left_last > FORGOTTEN_SECONDS:
+            self._least, self._left_since, self._silent_since = least, now, now
+        self._left_last, self._left_since = now, self._left_since or now
+        left, patience = now - self._left_since, min(PATIENCE_EACH * self._excess(), LONGEST_PATIENCE)
+        if left < patience and now - self._silent_since < HANGS_SECONDS:
+            return False
+        self._left_since = 0.0
+        return True
 
     def _take(self) -> bool:
         """Accept one; whether there was one. OSError where the system has no room for it."""

@@ -145,8 +145,8 @@ class Preparations:
         else:
             reason = _why(job, code)
             logs.event("preparing failed", level=logging.ERROR, version=job.key[0], exit=code, error=reason)
-            self._tell(job, {"reason": reason})
             _remove(job)
+            self._tell(job, {"reason": reason})
 
     def _tell(self, job: Job, answer: dict[str, Any]) -> None:
         for seat in sorted(job.seats):
