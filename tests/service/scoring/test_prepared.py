@@ -13,6 +13,8 @@ from service.scoring.prepared import attach, attach_catalog, prepare
 from tests.tiny import publish_tiny
 from tests.training.tiny_data import config, fit, write_data
 
+USER = {"user_id": 3, "age": 30}
+
 
 @pytest.fixture(scope="module", name="version")
 def _version(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,8 +37,8 @@ def _mapped(folder: Path) -> Predictor:
 def test_it_scores_as_the_opened_version_does_to_the_last_bit(version: Path, mapped: Predictor) -> None:
     opened = open_artifact(version).predictor
     for request in (
-        RowRequest([{**USERS[1], **ITEMS[2]}, {}]),
-        RankRequest(USERS[3], [item["item_id"] for item in ITEMS]),
+        RowRequest([{**USER, "item_id": "i2", "price": 4.5, "genres": ["g1"]}, {}]),
+        RankRequest(USER, [f"i{n}" for n in range(30)]),
         RankRequest({"user_id": "stranger"}, ["i1", {"item_id": "i2", "price": 4}, "new"]),
     ):
         assert np.array_equal(mapped.scores_of(request), opened.scores_of(request))
@@ -68,16 +70,16 @@ def test_it_goes_on_when_its_folder_has_gone(version: Path, tmp_path: Path) -> N
     mapped = attach(tmp_path / "gone")
     for path in sorted((tmp_path / "gone").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
-    assert len(mapped.scores_of(RankRequest(USERS[0], ["i1", "i2"]))) == 2
+    assert len(mapped.scores_of(RankRequest(USER, ["i1", "i2"]))) == 2
 
 
 def test_a_catalog_alone_can_be_taken(folder: Path, mapped: Predictor) -> None:
     catalog = attach_catalog(folder)
     assert catalog is not None
     assert catalog.revision == 0
-    wanted = mapped.scores_of(RankRequest(USERS[0], ["i1", "i2"]))
+    wanted = mapped.scores_of(RankRequest(USER, ["i1", "i2"]))
     mapped.catalog = catalog
-    assert np.array_equal(mapped.scores_of(RankRequest(USERS[0], ["i1", "i2"])), wanted)
+    assert np.array_equal(mapped.scores_of(RankRequest(USER, ["i1", "i2"])), wanted)
 
 
 def test_a_damaged_version_is_not_prepared(tmp_path: Path) -> None:
