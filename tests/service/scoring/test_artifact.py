@@ -249,3 +249,23 @@ def test_ex01_a_hundred_answers_to_one_request_are_one_score(version: Path) -> N
     request = RowRequest([{"user_id": "u1", "age": 33, "genres": ["a"]}])
     scores = {float(predictor.scores_of(request)[0]) for _ in range(100)}
     assert len(scores) == 1
+
+
+def test_a_faster_precision_is_measured_against_the_exam(tmp_path: Path) -> None:
+    encoder = encoder_of()
+    draft = Draft(
+        version="v1",
+        save_module=lambda path: save_model(encoder, path),
+        encoder=encoder,
+        catalog=pa.Table.from_pylist([dict(item) for item in ITEMS]),
+        requests=[{"instances": rows()[::7]}],
+        scores=[scores_of(encoder, rows()[::7], tmp_path / "model.pt")],
+        manifest={"metrics": {}},
+    )
+    path = publish(tmp_path, draft)
+    assert open_artifact(path).engine.precision_error is None
+    measured = open_artifact(path, precision="bf16", precision_tolerance=0.1).engine.precision_error
+    assert measured is not None
+    assert 1e-5 < measured < 0.1
+    with pytest.raises(ArtifactError, match=r"^exam.json: .* off at request 0 in bf16"):
+        open_artifact(path, precision="bf16", precision_tolerance=1e-5)
