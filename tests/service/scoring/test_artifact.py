@@ -12,6 +12,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pyarrow as pa
 import pytest
 import sklearn
 import torch
@@ -20,8 +21,9 @@ from sklearn.preprocessing import MinMaxScaler
 from service.scoring.artifact import open_artifact, read_manifest, version_names
 from service.scoring.files import ArtifactError, is_version_name, sha256
 from service.scoring.predictor import RowRequest
-from service.scoring.publish import check_publishable
-from tests.tiny import TinyModule, publish_tiny, save_scripted, tiny_encoder
+from service.scoring.publish import Draft, check_publishable, publish
+from tests.service.scoring.halved import encoder_of, save_model, scores_of
+from tests.tiny import ITEMS, TinyModule, publish_tiny, rows, save_scripted, tiny_encoder
 
 
 @pytest.fixture
