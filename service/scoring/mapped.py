@@ -1,6 +1,6 @@
 """A module whose tables lie in files of their own: whoever maps them shares one copy in memory.
 
-    frozen.pt     the frozen module, a placeholder of shape (0, N + 1) where table N was
+    frozen.pt     the frozen module; where table N was, a tensor of its shape that is one number, N, all over
     fused.pt      the same with fused layers, where torch has them
     NNNN.npy      one storage, flat; several tables may be views of one
     tables.json   for table N [file, offset, shape, strides]
@@ -25,8 +25,9 @@ LARGE = 1 << 20  # bytes of a storage from which it pays to be shared
 
 
 def write_mapped(module: Module, folder: Path) -> None:
-    """Write `module`, on the CPU and not frozen, into the existing `folder`; its tables are emptied on the way."""
-    large = [one for one in torchscript.tensors(module) if one.untyped_storage().nbytes() >= LARGE]
+    """Write `module`, on the CPU and not frozen, into the existing `folder`; its tables are taken out on the way."""
+    floats = [one for one in torchscript.tensors(module) if one.is_floating_point()]
+    large = [one for one in floats if one.untyped_storage().nbytes() >= LARGE]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in large}
     files = {address: f"{n:04d}.npy" for n, address in enumerate(storages)}
     tables: list[tuple[str, int, list[int], list[int]]] = []
@@ -35,7 +36,8 @@ def write_mapped(module: Module, folder: Path) -> None:
         if not (folder / files[address]).exists():
             np.save(folder / files[address], torch.empty(0, dtype=one.dtype).set_(storages[address]).numpy())
         tables.append((files[address], int(one.storage_offset()), list(one.shape), list(one.stride())))
-        one.data = torch.empty(0, n + 1, dtype=one.dtype)
+        # Freezing works out what depends on shapes alone, so the placeholder has the table's.
+        one.data = torch.full((1,), n, dtype=one.dtype).as_strided(one.shape, (0,) * one.dim())
     (folder / TABLES).write_text(json.dumps(tables), encoding="utf-8")
     torchscript.write_module(torchscript.freeze(module), folder / FROZEN)
     fused = torchscript.fuse(torchscript.freeze(module))
@@ -46,18 +48,19 @@ def write_mapped(module: Module, folder: Path) -> None:
 def read_mapped(folder: Path, device: str) -> tuple[Module, Module | None]:
     """The frozen and the fused module of `write_mapped`, tables mapped on the CPU and copied to any other device."""
     flat: dict[str, torch.Tensor] = {}
-    tables: list[torch.Tensor] = []
-    for file, offset, shape, strides in json.loads((folder / TABLES).read_text(encoding="utf-8")):
+    tables: dict[float, torch.Tensor] = {}
+    for n, (file, offset, shape, strides) in enumerate(json.loads((folder / TABLES).read_text(encoding="utf-8"))):
         if file not in flat:
             # Copy on write: torch warns of memory that it may not write to, and nobody writes.
             flat[file] = torch.from_numpy(np.load(folder / file, mmap_mode="c")).to(device)
-        tables.append(flat[file].as_strided(shape, strides, offset))
+        tables[n] = flat[file].as_strided(shape, strides, offset)
 
     def read(name: str) -> Module:
         module = torchscript.load_module(folder / name, device)
         for one in torchscript.constants(module):
-            if one.dim() == 2 and one.size(0) == 0 and one.size(1) > 0:
-                one.data = tables[one.size(1) - 1]
+            table = None if any(one.stride()) or not one.numel() else tables.get(float(one.flatten()[0]))
+            if table is not None and table.shape == one.shape:
+                one.data = table
         return module
 
     return read(FROZEN), read(FUSED) if device == "cpu" and (folder / FUSED).exists() else None

@@ -37,10 +37,10 @@ graph(%x, %w, %b):
 
 def read_module(path: Path, device: str) -> Module:
     """Load and inspect the module at `path`, not frozen; raises ArtifactError naming the file."""
+    if not path.is_file():
+        raise ArtifactError(f"{path.name}: the file is missing")
     try:
         module = load_module(path, device)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path.name}: the file is missing") from None
     except Exception as error:  # noqa: BLE001  # damaged archives raise whatever the reader met
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ArtifactError(f"{path.name}: no TorchScript module ({reason})") from None

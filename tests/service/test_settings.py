@@ -53,6 +53,10 @@ def test_every_option_is_also_read_from_its_variable(option):
         (["--state", "sqlite://"], "--state"),
         (["--state", "twinrank.db"], "--state"),
         (["--load", "some"], "--load: 'some' is none of newest, all, none"),
+        (["--gpu-memory-fraction", "0"], "--gpu-memory-fraction: must be more than 0"),
+        (["--gpu-memory-fraction", "1.5"], "--gpu-memory-fraction: .* at most 1"),
+        (["--precision", "int8"], "--precision: 'int8' is none of float32, tf32, bf16"),
+        (["--precision-tolerance", "nan"], "--precision-tolerance: must be more than 0"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_options_name(argv, says):
@@ -65,7 +69,6 @@ def test_a_wrong_value_is_refused_by_the_options_name(argv, says):
     [
         ["--fallback", "default"],
         ["--budget-ms", "20"],
-        ["--gpu-memory-fraction", "0.5"],
         ["--attribution-hours", "1"],
         ["--artifacts", "s3://bucket/prefix"],
         ["--state", "postgresql://host/db"],
@@ -77,7 +80,7 @@ def test_what_is_not_built_yet_says_so(argv):
 
 
 def test_what_is_not_built_yet_is_taken_at_its_default():
-    defaults = ["--fallback", "off", "--budget-ms", "50", "--gpu-memory-fraction", "0.9", "--attribution-hours", "24"]
+    defaults = ["--fallback", "off", "--budget-ms", "50", "--attribution-hours", "24"]
     assert read(*defaults) == read()
 
 

@@ -1,4 +1,4 @@
-"""`join(user, items)` is `forward`, for every kind of feature, bag and cross; `explain` adds up to the logit."""
+"""`rank` of a user and items is `forward`, for every kind of feature, bag and cross; `explain` adds up to the logit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-def test_halves_joined_are_forward(
+def test_halves_ranked_are_forward(
     folder: Any, world: tuple[FeatureSchema, list[dict[str, Any]], tuple[int, ...], int]
 ) -> None:
     schema, rows, hidden, seed = world
@@ -100,8 +100,11 @@ def test_halves_joined_are_forward(
     users = engine.user(encoder.encode_rows(rows, sides=("user", "context")))
     items = engine.items(encoder.encode_rows(rows, sides=("item",)))
     index = np.array([left for left, _ in pairs])
-    found = engine.join(users, engine.take(items, np.array([right for _, right in pairs])), index)
-    assert found == pytest.approx(wanted, abs=1e-6)
+    places = np.array([right for _, right in pairs])
+    for fused_from in (None, engine.fused_from and 1):
+        engine.fused_from = fused_from
+        assert engine.rank(users, items, places, index) == pytest.approx(wanted, abs=1e-6)
+    assert engine.join(users, engine.take(items, places), index) == pytest.approx(wanted, abs=1e-6)
     terms, deep = engine.explain(encoder.encode_rows(joined))
     assert 1 / (1 + np.exp(-(terms.sum(1) + deep))) == pytest.approx(wanted, abs=1e-6)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pyarrow as pa
 import pytest
 import sklearn
 import torch
@@ -20,8 +21,9 @@ from sklearn.preprocessing import MinMaxScaler
 from service.scoring.artifact import open_artifact, read_manifest, version_names
 from service.scoring.files import ArtifactError, is_version_name, sha256
 from service.scoring.predictor import RowRequest
-from service.scoring.publish import check_publishable
-from tests.tiny import TinyModule, publish_tiny, save_scripted, tiny_encoder
+from service.scoring.publish import Draft, check_publishable, publish
+from tests.service.scoring.halved import encoder_of, save_model, scores_of
+from tests.tiny import ITEMS, TinyModule, publish_tiny, rows, save_scripted, tiny_encoder
 
 
 @pytest.fixture
@@ -249,3 +251,23 @@ def test_ex01_a_hundred_answers_to_one_request_are_one_score(version: Path) -> N
     request = RowRequest([{"user_id": "u1", "age": 33, "genres": ["a"]}])
     scores = {float(predictor.scores_of(request)[0]) for _ in range(100)}
     assert len(scores) == 1
+
+
+def test_a_faster_precision_is_measured_against_the_exam(tmp_path: Path) -> None:
+    encoder = encoder_of()
+    draft = Draft(
+        version="v1",
+        save_module=lambda path: save_model(encoder, path),
+        encoder=encoder,
+        catalog=pa.Table.from_pylist([dict(item) for item in ITEMS]),
+        requests=[{"instances": rows()[::7]}],
+        scores=[scores_of(encoder, rows()[::7], tmp_path / "model.pt")],
+        manifest={"metrics": {}},
+    )
+    path = publish(tmp_path, draft)
+    assert open_artifact(path).engine.precision_error is None
+    measured = open_artifact(path, precision="bf16", precision_tolerance=0.1).engine.precision_error
+    assert measured is not None
+    assert 1e-5 < measured < 0.1
+    with pytest.raises(ArtifactError, match=r"^exam.json: .* off at request 0 in bf16"):
+        open_artifact(path, precision="bf16", precision_tolerance=1e-5)
