@@ -282,10 +282,3 @@ def test_what_only_a_worker_can_find_out_is_one_plain_line_too(published, tmp_pa
             pytest.skip("there is a CUDA device here")
     code, [line] = fails(published, tmp_path, "--workers", "2", *options)
     assert (code, line.startswith(f"python -m service serve: {says}")) == (1, True), line
-
-
-def test_the_catalog_command_is_not_built_yet():
-    done = subprocess.run(
-        [sys.executable, "-m", "service", "catalog", "--artifact", "x"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (2, "python -m service catalog: not built yet\n")
