@@ -54,11 +54,14 @@ class Arriving:
         )
         assert self._process.stdout is not None  # it is a pipe
         if self._process.stdout.readline().strip() != "started":
+            stop(self._process)
             raise ServerError("the open-loop client did not start; its reason stands above")
 
     def fates(self) -> Fates:
         """Wait until all that were to arrive are done with."""
-        if self._process.wait():
+        code = self._process.wait()
+        stop(self._process)
+        if code:
             raise ServerError("the open-loop client failed; its reason stands above")
         with np.load(self._out) as arrays:
             return Fates(arrays["due"], arrays["sent"], arrays["done"], arrays["status"])
