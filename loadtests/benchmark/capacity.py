@@ -103,9 +103,9 @@ def _measure(session: Session, kind: str, alone: Sequence[str]) -> None:
     """The service, both floors and the module alone, in turns."""
     names = ["service", *FLOORS]
     session.warm(names, kind)
-    turns: list[partial[object]] = [partial(session.module, what, kind) for what in alone]
-    turns += [partial(session.point, name, kind, count) for count in CONNECTIONS for name in names]
-    session.in_turns(turns)
+    modules = [partial(session.module, what, kind) for what in alone]
+    points = [partial(session.point, name, kind, count) for count in CONNECTIONS for name in names]
+    session.in_turns([*modules, *points])
 
 
 def _beside(session: Session, kind: str, whole: str, service: Point) -> Facts:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from benchmark.accounts import memory
 from benchmark.arriving import Arriving
@@ -90,7 +91,7 @@ def swap(session: Session) -> list[Check]:
 def capacity(session: Session) -> float:
     """Requests a second of a closed loop, measured now."""
     session.warm(["service"], RANKING)
-    session.in_turns([lambda count=count: session.point("service", RANKING, count) for count in BEST])
+    session.in_turns([partial(session.point, "service", RANKING, count) for count in BEST])
     return session.best("service", RANKING).per_second
 
 

@@ -24,7 +24,7 @@ class Modules:
 
     def per_second(self, what: str, kind: str, seconds: float) -> float:
         """Calls a second of all of them together: `join`, `score` or `forward` over the bodies of a kind."""
-        return sum(one["calls"] / one["seconds"] for one in self._ask(f"{what} {kind} {seconds}"))
+        return sum(float(one["calls"] / one["seconds"]) for one in self._ask(f"{what} {kind} {seconds}"))
 
     def expect(self, kind: str, count: int = 2) -> list[list[float]]:
         """The scores of the first bodies of a kind."""

@@ -15,7 +15,8 @@ Phase = tuple[float, float]  # arrivals a second, seconds
 def arrivals(phases: Sequence[Phase], *, poisson: bool = True, seed: int = 0) -> Floats:
     """Due times from 0 on, ascending: independent arrivals (exponential gaps), or evenly spaced ones."""
     draw = np.random.default_rng(seed)
-    start, parts = 0.0, []
+    start = 0.0
+    parts: list[Floats] = []
     for rate, seconds in phases:
         count = round(rate * seconds)
         if poisson:
