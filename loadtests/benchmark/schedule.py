@@ -21,7 +21,7 @@ def arrivals(phases: Sequence[Phase], *, poisson: bool = True, seed: int = 0) ->
         count = round(rate * seconds)
         if poisson:
             # Given their number, the arrivals of a Poisson process are uniform in the phase: the rate is met exactly.
-            parts.append(start + np.sort(draw.random(count)) * seconds)
+            parts.append(np.sort(start + seconds * draw.random(count)))
         else:
             parts.append(start + (np.arange(count) + 0.5) / rate)
         start += seconds
