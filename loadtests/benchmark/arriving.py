@@ -64,7 +64,7 @@ class Arriving:
         if code:
             raise ServerError("the open-loop client failed; its reason stands above")
         with np.load(self._out) as arrays:
-            return Fates(arrays["due"], arrays["sent"], arrays["done"], arrays["status"])
+            return Fates(arrays["due"], arrays["seen"], arrays["sent"], arrays["done"], arrays["status"])
 
     def end(self) -> Fates:
         """Let nothing more arrive, and wait for what is under way."""

@@ -28,7 +28,7 @@ POINT = Point("rank_100", "service", "rank_100", 8, 100.0, 1.0, 2.0, 0, 0.5, 500
 def fates(*rows: tuple[float, float, float, int]) -> Fates:
     """(due, sent, done, status) a request."""
     due, sent, done, status = (np.array(column) for column in zip(*rows, strict=True))
-    return Fates(due, sent, done, status)
+    return Fates(due, due, sent, done, status)
 
 
 def test_a_quantile_is_a_measured_value():
