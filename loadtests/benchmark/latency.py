@@ -67,7 +67,7 @@ def swap(session: Session) -> list[Check]:
     session.warm(["service"], RANKING)
     quiet = [(rate, SETTLE + 2.0 * plan.open_seconds)]
     before = arrive(session, server, quiet)
-    with arriving(session, server, [(rate, 1800.0)]) as arrived:
+    with arriving(session, server, [(rate, 15.0 * plan.cycles)]) as arrived:
         time.sleep(SETTLE)
         started = time.monotonic()
         held = [_cycle(server, "v2") for _ in range(plan.swaps)]
