@@ -74,6 +74,7 @@ def measure(given: argparse.Namespace) -> None:
             for name, row in ROWS.items():
                 if given.only is None or name in given.only:
                     say(f"== {name}")
+                    session.row = name
                     checks += row(session)
         finally:  # what was measured before a failure is told too
             text = markdown(session, checks)

@@ -4,7 +4,8 @@
 
 Reads one command a line from standard input and answers each with one line of JSON:
 
-    join KIND SECONDS      pairs of ready halves, as a ranking's last step    {"calls", "seconds"}
+    join KIND SECONDS      ready halves of a user and the candidates            {"calls", "seconds"}
+    rank KIND SECONDS      the same, the candidates' halves gathered from the catalog's
     score KIND SECONDS     all of the model for encoded requests: user once, items gathered, joined (or `forward`)
     forward KIND SECONDS   whole rows, encoded
     expect KIND N          the scores of the first N bodies                   [[…], …]
@@ -55,10 +56,7 @@ class Alone:
             return [partial(predictor.score, batch) for batch in batches]
         if what == "forward":
             return [partial(engine.forward, batch.rows()) for batch in batches]
-        users = [engine.user(batch.users) for batch in batches]
-        items = [engine.take(batch.items.catalog.half, batch.items.rows) for batch in batches]
-        pairs = [batch.index for batch in batches]
-        return [partial(engine.join, *one) for one in zip(users, items, pairs, strict=True)]
+        return [partial(*_ranking(engine, batch, what)) for batch in batches]
 
     def requests(self, kind: str) -> list[Any]:
         from service.scoring.predictor import RankRequest, RowRequest
@@ -73,6 +71,14 @@ class Alone:
 
     def expect(self, kind: str, count: int) -> list[list[float]]:
         return [self.predictor.scores_of(one).tolist() for one in self.requests(kind)[:count]]
+
+
+def _ranking(engine: Any, batch: Any, what: str) -> tuple[Any, ...]:
+    """The call of a ranking whose user's half is ready: its function and arguments."""
+    user, half, rows = engine.user(batch.users), batch.items.catalog.half, batch.items.rows
+    if what == "rank":
+        return engine.rank, user, half, rows, batch.index
+    return engine.join, user, engine.take(half, rows), batch.index
 
 
 def _repeat(calls: list[Callable[[], Any]], seconds: float) -> tuple[int, float]:

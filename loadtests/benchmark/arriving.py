@@ -54,14 +54,17 @@ class Arriving:
         )
         assert self._process.stdout is not None  # it is a pipe
         if self._process.stdout.readline().strip() != "started":
+            stop(self._process)
             raise ServerError("the open-loop client did not start; its reason stands above")
 
     def fates(self) -> Fates:
         """Wait until all that were to arrive are done with."""
-        if self._process.wait():
+        code = self._process.wait()
+        stop(self._process)
+        if code:
             raise ServerError("the open-loop client failed; its reason stands above")
         with np.load(self._out) as arrays:
-            return Fates(arrays["due"], arrays["sent"], arrays["done"], arrays["status"])
+            return Fates(arrays["due"], arrays["seen"], arrays["sent"], arrays["done"], arrays["status"])
 
     def end(self) -> Fates:
         """Let nothing more arrive, and wait for what is under way."""

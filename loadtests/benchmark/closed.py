@@ -34,8 +34,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run against one server. Rates count answers of 200 alone; CPU is of the server's whole process tree."""
+    """One run against one server, for a row of the report.
 
+    Rates count answers of 200 alone; CPU and memory are of the server's whole process tree.
+    """
+
+    row: str
     server: str
     work: str
     connections: int
@@ -58,7 +62,7 @@ def find_wrk() -> str:
     return path
 
 
-def run(server: Server, work: str, bodies: Path, connections: int, seconds: float) -> Point:
+def run(server: Server, work: str, bodies: Path, connections: int, seconds: float, row: str = "") -> Point:
     """One run on fresh connections."""
     files = [str(file) for file in sorted((bodies / work).glob("*.json"))]
     command = [find_wrk(), "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "30s"]
@@ -71,6 +75,7 @@ def run(server: Server, work: str, bodies: Path, connections: int, seconds: floa
         raise LoadError(f"wrk: {(done.stderr or done.stdout).strip()[-300:]}")
     cpu, held = after.tree_cpu - before.tree_cpu, memory(server.pid)
     return Point(
+        row=row,
         server=server.name,
         work=work,
         connections=connections,

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from benchmark.accounts import memory
 from benchmark.arriving import Arriving
@@ -63,9 +64,10 @@ def swap(session: Session) -> list[Check]:
     session.clear()
     server = session.server_unchecked("service")
     plan = session.plan
+    session.warm(["service"], RANKING)
     quiet = [(rate, SETTLE + 2.0 * plan.open_seconds)]
     before = arrive(session, server, quiet)
-    with arriving(session, server, [(rate, 1800.0)]) as arrived:
+    with arriving(session, server, [(rate, 15.0 * plan.cycles)]) as arrived:
         time.sleep(SETTLE)
         started = time.monotonic()
         held = [_cycle(server, "v2") for _ in range(plan.swaps)]
@@ -77,19 +79,19 @@ def swap(session: Session) -> list[Check]:
     busy = told(session, f"half load, {plan.swaps} swaps", during, SETTLE, swapped)
     p99 = _median(calm, "accepted_p99_ms")
     ratio = float(str(busy["accepted_p99_ms"])) / p99
-    early = held[min(5, len(held)) - 1]
+    few = min(5, len(held))
     facts: Facts = {"p99 ms without": p99, "seconds a swap": swapped / plan.swaps, **busy}
-    facts |= {"PSS MB after 5": early, f"PSS MB after {len(held)}": held[-1]}
+    facts |= {f"PSS MB after {few}": held[few - 1], f"PSS MB after {len(held)}": held[-1]}
     return [
         Check("swap", f"p99 during {plan.swaps} swaps to p99 without", ratio, 1.5, 1.2, at_most=True, facts=facts),
-        Check("swap", f"PSS after {len(held)} cycles to that after 5", held[-1] / early, 1.1, at_most=True),
+        Check("swap", f"PSS after {len(held)} cycles to that after {few}", held[-1] / held[few - 1], 1.1, at_most=True),
     ]
 
 
 def capacity(session: Session) -> float:
     """Requests a second of a closed loop, measured now."""
     session.warm(["service"], RANKING)
-    session.in_turns([lambda count=count: session.point("service", RANKING, count) for count in BEST])
+    session.in_turns([partial(session.point, "service", RANKING, count) for count in BEST])
     return session.best("service", RANKING).per_second
 
 

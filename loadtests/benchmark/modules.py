@@ -23,8 +23,8 @@ class Modules:
         self._answers()  # each says that it is ready
 
     def per_second(self, what: str, kind: str, seconds: float) -> float:
-        """Calls a second of all of them together: `join`, `score` or `forward` over the bodies of a kind."""
-        return sum(one["calls"] / one["seconds"] for one in self._ask(f"{what} {kind} {seconds}"))
+        """Calls a second of all of them together: `join`, `rank`, `score` or `forward` over the bodies of a kind."""
+        return sum(float(one["calls"] / one["seconds"]) for one in self._ask(f"{what} {kind} {seconds}"))
 
     def expect(self, kind: str, count: int = 2) -> list[list[float]]:
         """The scores of the first bodies of a kind."""

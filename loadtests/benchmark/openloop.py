@@ -103,7 +103,8 @@ class Client:
 
     def run(self, due: list[float]) -> dict[str, np.ndarray]:
         """Arrays by request, in seconds from the start; those that never fell due are left out."""
-        self.sent, self.done, self.status = [0.0] * len(due), [0.0] * len(due), [0] * len(due)
+        seen, self.sent, self.done = [0.0] * len(due), [0.0] * len(due), [0.0] * len(due)
+        self.status = [0] * len(due)
         self.start = time.monotonic() + 0.05
         waiting: deque[int] = deque()
         following, count, last = 0, len(due), self.start
@@ -112,6 +113,7 @@ class Client:
             if self.stopped:
                 count = following
             while following < count and due[following] <= now:
+                seen[following] = now
                 waiting.append(following)
                 following += 1
             while waiting and self.idle:
@@ -126,7 +128,7 @@ class Client:
                     _drain(fd)
                 else:
                     self._receive(self.connections[fd])
-        arrays = {"due": due, "sent": self.sent, "done": self.done, "status": self.status}
+        arrays = {"due": due, "seen": seen, "sent": self.sent, "done": self.done, "status": self.status}
         return {name: np.asarray(values[:count]) for name, values in arrays.items()}
 
     def _send(self, request: int) -> None:

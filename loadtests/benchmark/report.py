@@ -7,8 +7,9 @@ import math
 import os
 import platform
 import re
+import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,11 @@ def markdown(session: Session, checks: Sequence[Check]) -> str:
     points = [_point(median(cell)) for cell in _cells(session.points)]
     parts = [head, _table(("row", "measured", "value", "must", "aim", "verdict", "beside it"), rows)]
     if points:
-        names = "server|work|connections|requests/s|p50 ms|p99 ms|errors|CPU ms a request|PSS MB|RSS MB|"
+        names = "row|server|work|connections|requests/s|p50 ms|p99 ms|errors|CPU ms a request|PSS MB|RSS MB|"
         names += "other CPU s|stolen s"
         parts.append(_table(names.split("|"), points))
     if session.alone:
-        keys = dict.fromkeys((str(one["what"]), str(one["work"])) for one in session.alone)
-        alone = [(what, kind, number(session.module_median(what, kind))) for what, kind in keys]
-        parts.append(_table(("module alone, all cores", "work", "calls/s"), alone))
+        parts.append(_table(("module alone, all cores", "work", "calls/s"), _alone(session.alone)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -88,14 +87,21 @@ def _facts(facts: Facts) -> str:
 
 
 def _point(point: Point) -> tuple[str, ...]:
-    return tuple(number(value) for value in asdict(point).values() if value is not point.client_cpu_s)
+    return tuple(number(value) for name, value in asdict(point).items() if name != "client_cpu_s")
 
 
 def _cells(points: Sequence[Point]) -> list[list[Point]]:
-    cells: dict[tuple[str, str, int], list[Point]] = {}
+    cells: dict[tuple[str, str, str, int], list[Point]] = {}
     for point in points:
-        cells.setdefault((point.server, point.work, point.connections), []).append(point)
+        cells.setdefault((point.row, point.server, point.work, point.connections), []).append(point)
     return list(cells.values())
+
+
+def _alone(taken: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
+    rates: dict[tuple[str, str], list[float]] = {}
+    for one in taken:
+        rates.setdefault((str(one["what"]), str(one["work"])), []).append(float(str(one["per_second"])))
+    return [(what, kind, number(statistics.median(values))) for (what, kind), values in rates.items()]
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ Phase = tuple[float, float]  # arrivals a second, seconds
 def arrivals(phases: Sequence[Phase], *, poisson: bool = True, seed: int = 0) -> Floats:
     """Due times from 0 on, ascending: independent arrivals (exponential gaps), or evenly spaced ones."""
     draw = np.random.default_rng(seed)
-    start, parts = 0.0, []
+    start = 0.0
+    parts: list[Floats] = []
     for rate, seconds in phases:
         count = round(rate * seconds)
         if poisson:
             # Given their number, the arrivals of a Poisson process are uniform in the phase: the rate is met exactly.
-            parts.append(start + np.sort(draw.random(count)) * seconds)
+            parts.append(np.sort(draw.uniform(start, start + seconds, count)))
         else:
             parts.append(start + (np.arange(count) + 0.5) / rate)
         start += seconds
@@ -36,13 +37,16 @@ def quantile(values: Floats, share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """What became of requests, in the order they were due. `status` is 0 where there was no answer.
+    """What became of requests, in the order they were due: seen by the client, sent once a connection was free, done.
+
+    `status` is 0 where there was no answer.
 
     A latency counts from the time a request was due, not from when the client came to send it: a server that stops
     for a second is late for all that were due in that second (no coordinated omission).
     """
 
     due: Floats
+    seen: Floats
     sent: Floats
     done: Floats
     status: npt.NDArray[np.int64]
@@ -50,7 +54,7 @@ class Fates:
     def between(self, start: float, end: float) -> Fates:
         """Those due in [start, end)."""
         chosen = (self.due >= start) & (self.due < end)
-        return Fates(self.due[chosen], self.sent[chosen], self.done[chosen], self.status[chosen])
+        return Fates(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
     def latencies(self, *statuses: int) -> Floats:
         """Seconds from due to done of those answered with one of the statuses (none given: 200)."""
@@ -70,7 +74,8 @@ class Fates:
             "refused_per_second": len(refused) / seconds,
             "unanswered": float(self.unanswered),
             "other_statuses": float(len(self.due) - len(accepted) - len(refused) - self.unanswered),
-            "client_late_p99_ms": 1000 * quantile(self.sent - self.due, 0.99),
+            "client_late_p99_ms": 1000 * quantile(self.seen - self.due, 0.99),
+            "no_connection_p99_ms": 1000 * quantile(self.sent - self.seen, 0.99),
         }
         for name, values in (("accepted", accepted), ("refused", refused)):
             for label, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):

@@ -107,6 +107,9 @@ def _started(
 def stop(process: subprocess.Popen[Any]) -> None:
     """End the tree that the process is the root of: asked first, killed where it does not end."""
     pids = tree(process.pid)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
     if process.poll() is None:
         process.terminate()
     try:

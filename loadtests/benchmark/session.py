@@ -43,6 +43,7 @@ class Session:
     plan: Plan
     folder: Path
     stack: ExitStack  # of what was started
+    row: str = ""  # measured now: medians are of its own points alone
     points: list[Point] = field(default_factory=list)
     alone: list[dict[str, object]] = field(default_factory=list)
     arrivals: list[dict[str, object]] = field(default_factory=list)
@@ -84,7 +85,7 @@ class Session:
 
     def point(self, name: str, kind: str, connections: int) -> Point:
         """Measure one point, on fresh connections."""
-        found = closed.run(self.server(name), kind, self.work.bodies, connections, self.plan.seconds)
+        found = closed.run(self.server(name), kind, self.work.bodies, connections, self.plan.seconds, self.row)
         self.points.append(found)
         say(
             f"{name:<14} {kind:<9} c{connections:<3}{found.per_second:>9.0f}/s  p50 {found.p50_ms:.2f}  "
@@ -100,19 +101,21 @@ class Session:
     def module(self, what: str, kind: str) -> float:
         """Measure calls a second of the module alone on all cores."""
         found = self.modules.per_second(what, kind, self.plan.seconds)
-        self.alone.append({"what": what, "work": kind, "per_second": found})
+        self.alone.append({"row": self.row, "what": what, "work": kind, "per_second": found})
         say(f"{'module alone':<14} {kind:<9} {what:<7}{found:>6.0f}/s")
         return found
 
     def module_median(self, what: str, kind: str) -> float:
-        taken = [float(str(one["per_second"])) for one in self.alone if (one["what"], one["work"]) == (what, kind)]
-        return statistics.median(taken)
+        """The row's median of what `module` measured."""
+        key = (self.row, what, kind)
+        return statistics.median(
+            float(str(one["per_second"])) for one in self.alone if (one["row"], one["what"], one["work"]) == key
+        )
 
     def cell(self, name: str, kind: str, connections: int) -> Point:
-        """The medians of what was measured there."""
-        return median(
-            [one for one in self.points if (one.server, one.work, one.connections) == (name, kind, connections)]
-        )
+        """The medians of the row's points there."""
+        key = (self.row, name, kind, connections)
+        return median([one for one in self.points if (one.row, one.server, one.work, one.connections) == key])
 
     def best(self, name: str, kind: str) -> Point:
         """The cell of the concurrency of BEST with the higher median rate."""
@@ -140,8 +143,8 @@ class Session:
 def median(points: Sequence[Point]) -> Point:
     """Each figure's own median; the points must be of one cell."""
     first = points[0]
-    figures = {one.name: statistics.median(getattr(point, one.name) for point in points) for one in fields(Point)[3:]}
-    return Point(first.server, first.work, first.connections, **figures)
+    figures = {one.name: statistics.median(getattr(point, one.name) for point in points) for one in fields(Point)[4:]}
+    return Point(first.row, first.server, first.work, first.connections, **figures)
 
 
 def say(text: str) -> None:
