@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Service:
 
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
-        return psutil.Process(self.process.pid).children()
+        return workers_of(self.process.pid)
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 40) -> int:
         assert self.process is not None
@@ -115,3 +115,13 @@ def serving(artifacts: Path, folder: Path, *options: str, ready: bool = True, **
         yield service
     finally:
         service.kill()
+
+
+def workers_of(supervisor: int) -> list[psutil.Process]:
+    """The supervisor's living children that are workers, by the names that they give themselves."""
+    found = []
+    for child in psutil.Process(supervisor).children():
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE and child.name().startswith("worker"):
+                found.append(child)
+    return found

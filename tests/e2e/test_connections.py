@@ -18,7 +18,11 @@ REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 def held(worker: psutil.Process, port: int) -> int:
     """Connections that a worker has accepted."""
-    return sum(one.status == psutil.CONN_ESTABLISHED for one in worker.net_connections("tcp") if one.laddr.port == port)
+    try:
+        found = worker.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return 0
+    return sum(one.status == psutil.CONN_ESTABLISHED for one in found if one.laddr.port == port)
 
 
 @contextmanager

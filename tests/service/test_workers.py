@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.e2e.server import workers_of
+
 
 class Running:
     """A `python -m service serve` and the JSON lines it has written."""
@@ -41,8 +43,7 @@ class Running:
         self.until(lambda: status(f"{self.url}/readyz") == 200)
 
     def workers(self):
-        children = psutil.Process(self.process.pid).children()
-        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return workers_of(self.process.pid)
 
 
 def status(url):
