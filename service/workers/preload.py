@@ -17,7 +17,8 @@ def limit_threads(threads: int) -> None:
         OMP_WAIT_POLICY="PASSIVE",  # waiting torch threads else spin
         OPENBLAS_NUM_THREADS="1",  # numpy's, which starts its threads on import; scoring leaves nothing to them
     )
-    # pyarrow's second allocator would start a thread on import, in vain: the first is used.
+    # One allocator for all, so that what pyarrow frees is given back too; another would start a thread on import.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 

@@ -21,6 +21,7 @@ from service.opening import Computing, Shared
 from service.scoring.device import DeviceError, choose_device
 from service.start import BadStart, fill
 from service.state import StateError, StateStore
+from service.workers import memory
 from service.workers.accepting import Acceptor
 from service.workers.children import follow_lifeline
 from service.workers.preparing import Preparing
@@ -78,6 +79,7 @@ class Server(uvicorn.Server):
 def run(settings: Settings, place: Place) -> int:
     """Serve on the inherited socket until told to end; the exit code."""
     logs.configure()
+    memory.keep_little()
     torch.set_num_threads(settings.threads)
     try:
         device = choose_device(settings.device)
