@@ -154,7 +154,8 @@ class Preparations:
 
     def _work(self, job: Job) -> int:
         version, revision = job.key
-        return run(self._prepare, self._artifacts / version, job.aside, revision, job.reason_file)
+        artifact, give_way = self._artifacts / version, bool(self._ready)  # before the first, nobody can be answered
+        return run(self._prepare, artifact, job.aside, revision, job.reason_file, give_way=give_way)
 
 
 def _why(job: Job, code: int | None) -> str:

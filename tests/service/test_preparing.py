@@ -124,13 +124,17 @@ def test_a_preparer_goes_when_the_supervisor_is_killed(world: Puppets):
             worker.kill()
 
 
-def test_preparing_gives_way_to_the_workers(world: Puppets):
-    world.version("v1", "wait")
-    world.ask(0, "v1")
-    world.until(lambda: preparers(world))
-    [preparer] = preparers(world)
-    assert os.sched_getscheduler(preparer.pid) == os.SCHED_IDLE
-    assert int(Path(f"/proc/{preparer.pid}/oom_score_adj").read_text()) > 0
+def test_preparing_gives_way_once_there_is_something_to_answer_with(world: Puppets):
+    for version in ("v1", "v2"):
+        world.version(version, "wait")
+        asked = world.ask(0, version)
+        world.until(lambda: preparers(world))
+        [preparer] = preparers(world)
+        idle = os.sched_getscheduler(preparer.pid) == os.SCHED_IDLE
+        assert idle == (version == "v2")
+        assert (int(Path(f"/proc/{preparer.pid}/oom_score_adj").read_text()) > 0) == idle
+        world.let_go(version)
+        assert asked.result(10).is_dir()
 
 
 def preparers(world: Puppets) -> list[psutil.Process]:

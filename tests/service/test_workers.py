@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import httpx
 import psutil
@@ -234,6 +235,17 @@ def test_a_signal_before_anybody_is_ready_ends_it_too(published, tmp_path):
         running.until(lambda: running.events("listening"))
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_imports_ends_it_before_it_begins(published, tmp_path, number):
+    with serving(published, tmp_path, "--workers", "2") as running:
+        maps = Path(f"/proc/{running.process.pid}/maps")
+        running.until(lambda: "libtorch" in maps.read_text())
+        running.process.send_signal(number)
+        assert running.process.wait(20) == 0
+        assert [line["event"] for line in running.events()] == ["draining", "stopped"]
+        assert "Traceback" not in running.log.read_text()
 
 
 def fails(artifacts, folder, *options, **environment):
