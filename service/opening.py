@@ -17,6 +17,7 @@ from service.scoring.predictor import Predictor
 from service.scoring.prepared import attach, attach_catalog
 from service.scoring.revisions import open_catalog
 from service.scoring.warming import warm
+from service.workers.memory import give_back
 from service.workers.preparing import PrepareError, Preparing
 
 
@@ -118,3 +119,4 @@ class Shared:
 def _warm(predictor: Predictor, max_rows: int) -> None:
     half = None if predictor.catalog is None else predictor.catalog.half
     warm(predictor.engine, predictor.encoder.layout, half, max_rows)
+    give_back()  # what opening and the largest batches took

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache
+from pathlib import Path
 
 # glibc's malloc.h
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+# Linux's mman.h
+MADV_DONTNEED = 4
+# Of /proc/…/smaps: start, end, rights, inode, and the lines of sizes below.
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (....) [0-9a-f]+ [0-9a-f:]+ (\d+).*\n((?:[A-Z].*\n)+)", re.MULTILINE)
 # A batch's largest array stays below the first, so that the hot path makes no system call; a version's tables do not,
 # and go back the moment they are freed.
 LARGE_BYTES = 8 << 20
@@ -30,6 +36,31 @@ def give_back() -> None:
     trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def let_go_of_code() -> None:
+    """Unmap what imports read of the libraries' files; whatever is used again is read again, from the page cache.
+
+    Mappings with pages of their own, which hold relocated addresses, are left alone.
+    """
+    advise = _libc().madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for start, end in clean_mappings(Path("/proc/self/smaps").read_text()):
+        advise(start, end - start, MADV_DONTNEED)
+
+
+def clean_mappings(smaps: str) -> list[tuple[int, int]]:
+    """(start, end) of each mapping of a file that is never written and that the process has changed no page of."""
+    found = []
+    for start, end, rights, inode, sizes in _MAPPING.findall(smaps):
+        if (
+            "w" not in rights
+            and "r" in rights
+            and inode != "0"
+            and re.search(r"^Anonymous: +0 kB", sizes, re.MULTILINE)
+        ):
+            found.append((int(start, 16), int(end, 16)))
+    return found
 
 
 @cache

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 
+from service.workers import memory
+
 
 def limit_threads(threads: int) -> None:
     """Set what libraries read as they are loaded; to be called before anything imports numpy or torch."""
@@ -36,3 +38,4 @@ def import_all() -> None:
 
     gc.collect()
     gc.freeze()
+    memory.let_go_of_code()
