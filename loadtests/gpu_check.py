@@ -3,13 +3,15 @@
     python loadtests/gpu_check.py serving            (--device cpu tries the script itself where there is no GPU)
 
 `serving`: two versions trained on the device pass their exams there, score there as on the CPU, together as alone, by
-`evaluate`, by ranking and over HTTP; then the times of one forward and of one request, and what the device holds.
+`evaluate`, by ranking and over HTTP, in every precision within its bound, and leave nothing behind when swapped; then
+rows a second and milliseconds of rankings, in this process and over HTTP, beside the bare module row by row.
 Uses the Python and torch that it is run with. Prints one JSON object; exits with 1 where a check failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import platform
@@ -18,10 +20,8 @@ import sys
 import tempfile
 import time
 import traceback
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from generated import ITEMS, generate, ranking, rows
+from gpu_service import ask, served
+from gpu_times import in_process, over_http
 
 from service.scoring.artifact import Artifact, open_artifact
+from service.scoring.device import FLOAT32, PRECISIONS
 from service.scoring.predictor import RankRequest, RowRequest
+from service.scoring.prepared import attach, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-5  # as an exam's
+SWAPS = 200
 Json = dict[str, Any]
 
 
@@ -65,14 +70,15 @@ def near(left: Any, right: Any, tolerance: float = TOLERANCE) -> float:
 class Serving:
     """The checks and times of serving; each method is one line of the report."""
 
-    def __init__(self, folder: Path, device: str, rows: int) -> None:
+    def __init__(self, folder: Path, device: str, rows: int, *, timed: bool) -> None:
         self.data, self.artifacts, self.device, self.rows = folder / "data", folder / "artifacts", device, rows
+        self.timed = timed
         self.here: dict[str, Artifact] = {}
         self.cpu: dict[str, Artifact] = {}
 
     def checks(self) -> list[Callable[[], Any]]:
         scoring = [self.parity, self.ranking_equals_rows, self.together_as_alone]
-        return [self.fit, self.exam, *scoring, self.evaluate, self.http]
+        return [self.fit, self.exam, *scoring, self.precisions, self.swaps, self.evaluate, self.http]
 
     def fit(self) -> Json:
         """Both versions train on the device and are published, which takes the exam."""
@@ -133,87 +139,68 @@ class Serving:
         assert worst <= 1e-4, found
         return {"auc": found[self.device]["auc"], "worst": worst}
 
+    def precisions(self) -> Json:
+        """The worst error against the exam of each precision, on this device."""
+        found = {}
+        for precision in PRECISIONS:
+            opened = open_artifact(
+                self.artifacts / "b", device=self.device, precision=precision, precision_tolerance=1e-2
+            )
+            found[precision] = opened.engine.precision_error
+        self.here["b"].engine.use(FLOAT32)  # TF32 is a switch of the whole process
+        return found
+
+    def swaps(self) -> Json:
+        """SWAPS versions attached, asked and dropped one after the other leave nothing behind."""
+        for version in self.here:
+            (self.data / f"prepared-{version}").mkdir()
+            prepare(self.artifacts / version, self.data / f"prepared-{version}")
+        request, held = ranking(100), []
+        wanted = {version: score(one, request) for version, one in self.here.items()}
+        for n in range(SWAPS):
+            version = "ab"[n % 2]
+            predictor = attach(self.data / f"prepared-{version}", device=self.device)
+            near(predictor.scores_of(request), wanted[version])
+            del predictor
+            if n % 10 == 9:
+                gc.collect()
+                held.append(_held(self.device))
+        # Allocators reach their size in the first swaps.
+        host, device = (max(one[2:4]) for one in zip(*held, strict=True))
+        grown = {"host MiB": held[-1][0] - host, "device MiB": held[-1][1] - device}
+        assert grown["host MiB"] <= 40, grown
+        assert grown["device MiB"] <= 1, grown
+        return {"swaps": SWAPS, **{name: round(value, 1) for name, value in grown.items()}}
+
     def http(self) -> Json | str:
-        """The service on the device answers both versions as the predictor does."""
+        """The service on the device answers both versions as the predictor does; then its times."""
         absent = [name for name in ("fastapi", "uvicorn", "sqlalchemy") if not importlib.util.find_spec(name)]
         if absent:
             return f"not run: no {', '.join(absent)} here"
-        options = ["--artifacts", str(self.artifacts), "--state", f"sqlite:///{self.data / 'state.db'}", "--port", "0"]
-        command = [sys.executable, "-m", "service", "serve", *options, "--load", "all", "--weights", "a=1,b=1"]
-        log = self.data / "service.log"
-        with log.open("w") as output:
-            service = subprocess.Popen([*command, "--device", self.device], cwd=ROOT, stdout=output, stderr=output)
-        try:
-            url = _until(lambda: _listening(log), 60)
-            _until(lambda: _answers(f"{url}/readyz"), 120)
-            request = ranking(100)
-            body = {"user": request.user, "context": request.context, "candidates": request.candidates}
-            answers = {version: _post(f"{url}/predict", {**body, "version": version}) for version in self.here}
-        finally:
-            service.terminate()
-            code = service.wait(timeout=60)
-        assert code == 0, f"the service ended with {code}"
-        return {name: near(answer["predictions"], score(self.here[name], request)) for name, answer in answers.items()}
+        request = ranking(100)
+        body = {"user": request.user, "context": request.context, "candidates": request.candidates}
+        with served(self.artifacts, self.data, self.device) as url:
+            answers = {version: ask(f"{url}/predict", {**body, "version": version}) for version in self.here}
+            report: Json = {
+                name: near(answer["predictions"], score(self.here[name], request)) for name, answer in answers.items()
+            }
+            if self.timed:
+                report |= {f"{callers} callers": over_http(url, callers) for callers in (1, 8)}
+        return report
 
     def times(self) -> Json:
-        """Milliseconds, p50 and p99: a whole request (encode and forward) and its forward alone."""
-        report: Json = {}
-        for name, opened in {"cpu": self.cpu["b"], self.device: self.here["b"]}.items():
-            requests = {"row 1": rows(1), "ranking 100": ranking(100), "ranking 500": ranking(500)}
-            for label, request in requests.items():
-                prepared = opened.predictor.encode([request])
-                report[f"{name}, {label}"] = {
-                    "request": _milliseconds(partial(score, opened, request)),
-                    "forward": _milliseconds(partial(opened.predictor.score, prepared)),
-                }
-            batch = opened.predictor.encode([ranking(512, user) for user in range(8)])
-            report[f"{name}, forward of 4096 rows"] = _milliseconds(partial(opened.predictor.score, batch))
+        """Rows a second and milliseconds in this process, on the device and on the CPU."""
+        opened = {"cpu": self.cpu["b"], self.device: self.here["b"]}
+        report: Json = {name: in_process(one, self.artifacts / "b" / "model.pt") for name, one in opened.items()}
         if self.device == "cuda":
             report["device MiB"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
         return report
 
 
-def _milliseconds(work: Callable[[], Any], seconds: float = 2.0) -> dict[str, float]:
-    for _ in range(20):
-        work()
-    taken: list[float] = []
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        started = time.perf_counter()
-        work()
-        taken.append((time.perf_counter() - started) * 1000)
-    p50, p99 = np.percentile(taken, [50, 99])
-    return {"p50": round(float(p50), 3), "p99": round(float(p99), 3), "calls": len(taken)}
-
-
-def _until(ask: Callable[[], Any], seconds: float) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if answer := ask():
-            return answer
-        time.sleep(0.2)
-    raise AssertionError(f"nothing after {seconds:.0f} s")
-
-
-def _listening(log: Path) -> str | None:
-    for line in log.read_text(encoding="utf-8").splitlines():
-        if '"listening"' in line:
-            return str(json.loads(line)["url"])
-    return None
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def _post(url: str, body: Json) -> Json:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return dict(json.load(response))
+def _held(device: str) -> tuple[float, float]:
+    """MiB that this process holds of the host's memory and of the device's."""
+    host = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(host.split()[1]) / 1024, torch.cuda.memory_allocated() / 2**20 if device == "cuda" else 0.0
 
 
 def main() -> int:
@@ -231,7 +218,7 @@ def main() -> int:
     report |= {"torch": torch.__version__, "python": platform.python_version()}
     failed = []
     with tempfile.TemporaryDirectory() as folder:
-        serving = Serving(Path(folder), options.device, options.rows)
+        serving = Serving(Path(folder), options.device, options.rows, timed=not options.no_times)
         steps = serving.checks() if options.no_times else [*serving.checks(), serving.times]
         for step in steps:
             started = time.perf_counter()

@@ -39,16 +39,21 @@ class CrossPart(nn.Module):
 
     def forward(self, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Numbers (nnz,) and offsets (B + 1,)."""
-        values = torch.zeros(ids.size(0), dtype=torch.int64, device=ids.device)
-        offsets = torch.arange(ids.size(0) + 1, device=ids.device)
-        for n, is_bag in enumerate(self.is_bag):
-            if is_bag:
+        values, offsets = self.member(0, ids, bag_values, bag_offsets)
+        for n in range(1, len(self.is_bag)):
+            if self.is_bag[n]:
                 bag = bag_values[self.index[n]] * self.strides[n]
                 values, offsets = outer(values, offsets, bag, bag_offsets[self.index[n]])
             else:
                 column = ids[:, self.index[n]] * self.strides[n]
                 values = values + column.repeat_interleave(offsets.diff())
         return values, offsets
+
+    def member(self, n: int, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The shares of one member alone, ragged."""
+        if self.is_bag[n]:
+            return bag_values[self.index[n]] * self.strides[n], bag_offsets[self.index[n]]
+        return ids[:, self.index[n]] * self.strides[n], torch.arange(ids.size(0) + 1, device=ids.device)
 
 
 class CrossIds(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from service.scoring.layout import Layout
 from training.model import WideDeep
-from training.sides import Half, PairCross, Side, one_sided, take_ragged
+from training.sides import Half, PairCross, Side, one_sided
 
 exported = torch.jit.export  # scripted though `forward` does not call it
 
@@ -64,9 +64,7 @@ class HalvedWideDeep(nn.Module):
             logits.add_(user[1].index_select(0, users))
         logits.add_(self.rest(first))
         for n, pair in enumerate(self.pairs):
-            left, left_offsets = take_ragged(user[2][n], user[3][n], users)
-            right, right_offsets = take_ragged(items[2][n], items[3][n], rows)
-            logits.add_(pair(left, left_offsets, right, right_offsets))
+            logits.add_(pair(user[2][n], user[3][n], items[2][n], items[3][n], users, rows))
         return torch.sigmoid(logits).squeeze(1)
 
     @exported

@@ -147,7 +147,7 @@ class SideCross(nn.Module):
 
 
 class PairCross(nn.Module):
-    """A cross of both sides: its wide sum (P, 1) from each side's part, row by row."""
+    """A cross of both sides: its wide sum from each side's part, pair by pair."""
 
     def __init__(self, wide: Wide, n: int) -> None:
         super().__init__()
@@ -160,8 +160,21 @@ class PairCross(nn.Module):
             wide.weight,
         )
 
-    def forward(self, left: Tensor, left_offsets: Tensor, right: Tensor, right_offsets: Tensor) -> Tensor:
-        numbers, offsets = outer(left, left_offsets, right, right_offsets)
+    def forward(
+        self, left: Tensor, left_offsets: Tensor, right: Tensor, right_offsets: Tensor, users: Tensor, rows: Tensor
+    ) -> Tensor:
+        """Sums (P, 1) of pairs: the users' row `users[p]` with the items' row `rows[p]`; no ragged row is empty."""
+        if right.size(0) == right_offsets.size(0) - 1:  # one number an item
+            right, offsets = right.index_select(0, rows), torch.arange(rows.size(0) + 1, device=rows.device)
+        else:
+            right, offsets = take_ragged(right, right_offsets, rows)
+        if left_offsets.size(0) == 2:  # one user: its numbers with every item's
+            numbers, offsets = (right.unsqueeze(1) + left).flatten(), offsets * left.size(0)
+        elif left.size(0) == left_offsets.size(0) - 1:  # one number a user
+            numbers = right + left.index_select(0, users).repeat_interleave(offsets.diff())
+        else:
+            left, left_offsets = take_ragged(left, left_offsets, users)
+            numbers, offsets = outer(left, left_offsets, right, offsets)
         return sum_of(self.weight, table_rows(numbers, self.buckets, self.exact) + self.start, offsets)
 
 

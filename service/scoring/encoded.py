@@ -57,7 +57,9 @@ class Encoded:
         return Encoded(self.numerics[rows], self.ids[rows], tuple(bag.take(rows) for bag in self.bags))
 
     def slice(self, start: int, end: int) -> Encoded:
-        """Rows start .. end-1, without a copy where there are no bags; counts are not carried over."""
+        """Rows start .. end-1, views of these; counts are not carried over, unless they are all the rows."""
+        if start == 0 and end == self.rows:
+            return self
         bags = (
             Bag(bag.values[bag.offsets[start] : bag.offsets[end]], bag.offsets[start : end + 1] - bag.offsets[start])
             for bag in self.bags

@@ -144,6 +144,8 @@ class Engine:
 
     def take(self, half: Half, rows: Ints) -> Half:
         """The chosen rows of a half in the given order."""
+        if self._bounds is not None:
+            check_rows(rows, half.rows)
         with torch.inference_mode():
             return half.take(self._transfer.put((rows,))[0])
 

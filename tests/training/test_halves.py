@@ -104,6 +104,10 @@ def test_halves_ranked_are_forward(
     for fused_from in (None, engine.fused_from and 1):
         engine.fused_from = fused_from
         assert engine.rank(users, items, places, index) == pytest.approx(wanted, abs=1e-6)
+        for left in range(len(rows)):  # one user at a time goes another way
+            alone = encoder.encode_rows(rows[left : left + 1], sides=("user", "context"))
+            found = engine.serve(alone, items, places[: len(rows)], np.zeros(len(rows), np.int64))
+            assert found == pytest.approx(wanted[left * len(rows) : (left + 1) * len(rows)], abs=1e-6)
     assert engine.join(users, engine.take(items, places), index) == pytest.approx(wanted, abs=1e-6)
     terms, deep = engine.explain(encoder.encode_rows(joined))
     assert 1 / (1 + np.exp(-(terms.sum(1) + deep))) == pytest.approx(wanted, abs=1e-6)
