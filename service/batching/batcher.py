@@ -149,7 +149,10 @@ class Batcher(Generic[T, R]):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         running = self._running
-        for entry in (*(() if running is None else running.entries), *(entry for lane in self._lanes.values() for entry in lane)):
+        for entry in (
+            *(() if running is None else running.entries),
+            *(entry for lane in self._lanes.values() for entry in lane),
+        ):
             if not entry.future.done():
                 entry.future.set_exception(Draining("the version was stopped before it answered"))
         if running is not None and not running.is_settled:
