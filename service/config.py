@@ -66,6 +66,7 @@ class Settings:
         _check(0 < self.gpu_memory_fraction <= 1, "gpu_memory_fraction", "must be more than 0 and at most 1")
         _check(0 < self.precision_tolerance <= 1, "precision_tolerance", "must be more than 0 and at most 1")
         _check(self.max_body_mib > 0, "max_body_mib", "must be more than 0")
+        _check(0 < self.budget_ms < math.inf, "budget_ms", "must be a number of more than 0")
         _check(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _check(self.queue_rows >= self.max_rows, "queue_rows", f"must be at least --max-rows ({self.max_rows})")
         _check_state(self.state)
@@ -98,7 +99,7 @@ def _check_state(url: str) -> None:
 
 def _check_built(settings: Settings) -> None:
     """Refuse what later releases bring, unless it is given its default."""
-    for name, default in (("budget_ms", 50.0), ("fallback", "off"), ("attribution_hours", 24.0)):
+    for name, default in (("fallback", "off"), ("attribution_hours", 24.0)):
         _check(getattr(settings, name) == default, name, f"not built yet; only its default, {default}, is taken")
 
 
@@ -158,7 +159,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("max-body-mib", "MIB", _number, "largest request body (default: 8)"),
     ("max-rows", "N", _whole, "most rows of one request (default: 4096)"),
     ("queue-rows", "N", _whole, "most rows waiting for one version (default: 4 times --max-rows)"),
-    ("budget-ms", "MS", _number, "not built yet (default: 50)"),
+    ("budget-ms", "MS", _number, "time within which what is accepted is answered; the rest gets 429 (default: 50)"),
     ("timeout-ms", "MS", _number, "deadline of a request that names none; 0 is none (default: 0)"),
     ("fallback", "off|default", _choice("off", "default"), "not built yet (default: off)"),
     ("unknown-features", "reject|ignore", _choice("reject", "ignore"), "unknown feature names (default: reject)"),

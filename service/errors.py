@@ -12,7 +12,7 @@ Refusal                 what a request does wrong before any version is asked
 └── NotReady            503
 Unknown                 404   Conflict 409, of a change
 LoadError, EncodeError  422   the latter with its faults listed
-QueueFull               429
+QueueFull, OutOfMemory  429
 BatchFailed, ScoringFailed, NonFiniteScore, whatever is not expected        500
 Draining, StateError    503
 DeadlinePassed          504
@@ -34,7 +34,7 @@ from service.batching import BatchFailed, DeadlinePassed, Draining, QueueFull
 from service.changes import Conflict, Unknown
 from service.ids import new_id
 from service.registry import LoadError
-from service.scorer import NonFiniteScore, ScoringFailed
+from service.scorer import NonFiniteScore, OutOfMemory, ScoringFailed
 from service.scoring.values import EncodeError, Fault
 from service.state import StateError
 
@@ -114,7 +114,8 @@ TABLE: dict[type[Exception], Row] = {
     Conflict: Row(409),
     LoadError: Row(422),
     EncodeError: Row(422),
-    QueueFull: Row(429, "the queue of this version is full", "queue_full", _RETRY),
+    QueueFull: Row(429, reason="queue_full"),
+    OutOfMemory: Row(429, "no memory for this request now", "out_of_memory", _RETRY),
     BatchFailed: Row(500, "the model failed", "model_failed"),
     ScoringFailed: Row(500, "the model failed", "model_failed"),
     NonFiniteScore: Row(500, "the model gave a score that is not finite", "non_finite_score"),
@@ -144,7 +145,10 @@ def problem(error: Exception, request_id: str) -> Problem:
     content = {"detail": row.detail or str(error)}
     if row.status >= 500:
         content["request_id"] = request_id
-    return Problem(row.status, orjson.dumps(content), row.reason, row.headers)
+    headers = row.headers
+    if isinstance(error, QueueFull):
+        headers = (("Retry-After", str(error.retry_after)),)
+    return Problem(row.status, orjson.dumps(content), row.reason, headers)
 
 
 def detail_of_faults(faults: Iterable[Fault]) -> bytes:

@@ -25,9 +25,6 @@ from service.workers.memory import give_back
 
 T = TypeVar("T")
 
-# Of the time that an answer may take, the part that waiting work may fill: the rest is for reading and answering.
-BUDGET_SHARE = 0.7
-
 
 class LoadError(Exception):
     """A version that cannot be loaded: one plain line that says why."""
@@ -66,7 +63,7 @@ class Registry:
         self._states: dict[str, tuple[str, str | None]] = {}
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._loads = asyncio.Lock()
-        self._load_taken = Load()
+        self.workload = Load(settings.budget_ms / 1e3)
         # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._folder_changed: list[tuple[str, int]] | None = None
@@ -182,8 +179,7 @@ class Registry:
             rows=row_count,
             max_batch_rows=self._settings.max_rows,
             max_queue_rows=self._settings.queue_rows,
-            budget_seconds=BUDGET_SHARE * self._settings.budget_ms / 1e3,
-            load=self._load_taken,
+            load=self.workload,
             inline=predictor.device == "cpu",
             on_batch=partial(self._metrics.batch, version),
             on_queue=partial(self._metrics.queue_rows, version),

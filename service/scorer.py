@@ -12,6 +12,7 @@ from service.scoring.batch import Batch
 from service.scoring.catalog import Catalog
 from service.scoring.encoded import Floats, add_counts
 from service.scoring.known import KnownNames
+from service.scoring.out_of_memory import give_back, is_out_of_memory
 from service.scoring.predictor import Explanation, Predictor, RankRequest, RowRequest
 from service.scoring.values import EncodeError, Fault
 
@@ -20,6 +21,10 @@ Request = RowRequest | RankRequest
 
 class ScoringFailed(Exception):
     """Something broke while this request was encoded; the cause is chained."""
+
+
+class OutOfMemory(Exception):
+    """There was no memory for this request, even alone; a smaller one, or the same later, may find it."""
 
 
 class NonFiniteScore(Exception):
@@ -72,7 +77,20 @@ class Scorer:
         self._names, self._count = FeatureNames.of(predictor.schema), count
 
     def __call__(self, requests: list[Request]) -> list[Scored | Exception]:
-        """A result for each request: its scores, EncodeError with all its faults, ScoringFailed or NonFiniteScore."""
+        """A result for each request: its scores, EncodeError with all its faults, ScoringFailed, NonFiniteScore or
+        OutOfMemory. Where the memory does not last for all of them together, each is tried once alone."""
+        try:
+            return self._run(requests)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Outside of the handler, which keeps the frames of the failure alive, and with them its tensors.
+        give_back(self._predictor.device)
+        if len(requests) > 1:
+            return [one for request in requests for one in self([request])]
+        return [OutOfMemory("no memory for this request")]
+
+    def _run(self, requests: list[Request]) -> list[Scored | Exception]:
         catalog = self._predictor.catalog
         ignored: list[Ignored] = []
         batch = self._together(requests, catalog, ignored)
@@ -154,7 +172,9 @@ class Scorer:
         return self._predictor.explain(self._predictor.encode([request])) if request.explain else None
 
 
-def _failed(cause: Exception) -> ScoringFailed:
+def _failed(cause: Exception) -> ScoringFailed | OutOfMemory:
+    if is_out_of_memory(cause):
+        return OutOfMemory("no memory for this request")
     failure = ScoringFailed(f"{type(cause).__name__}: {cause}")
     failure.__cause__ = cause
     return failure

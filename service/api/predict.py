@@ -42,12 +42,13 @@ LARGE_BODY = 64 * 1024
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way; `version` is set once one is chosen."""
+    """One request on its way; `arrived` is set once its body is here, `version` once one is chosen."""
 
     headers: Headers
     receive: Receive
     started: float
     request_id: str
+    arrived: float | None = None
     deadline: float | None = None
     version: str | None = None
 
@@ -131,6 +132,8 @@ class Predict:
 
     async def _read(self, call: Call) -> Asked:
         body = await read_json(call.headers, call.receive, self._limits)
+        self._registry.workload.check()
+        call.arrived = self._clock()
         if len(body) > LARGE_BODY:
             loop = asyncio.get_running_loop()
             asked = await loop.run_in_executor(self._thread, self._parse, body, call.headers)
@@ -168,7 +171,7 @@ class Predict:
                 yield loaded.predictor.schema.unit
 
     async def _score(self, call: Call, request: Request, loaded: Loaded, choice: Choice) -> Answer[Scored]:
-        future = loaded.batcher.enqueue(request, deadline=call.deadline)
+        future = loaded.batcher.enqueue(request, deadline=call.deadline, arrived=call.arrived)
         self._metrics.assignment(choice.version, choice.reason)
         if loaded.batcher.is_running:
             # It has to wait: time in which the client may leave.

@@ -4,7 +4,7 @@ Knows nothing of models, HTTP or metrics.
 """
 
 from service.batching.batcher import Batcher
-from service.batching.cost import Load
 from service.batching.entries import Answer, BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching.load import Load
 
 __all__ = ["Answer", "BatchFailed", "Batcher", "DeadlinePassed", "Draining", "Load", "QueueFull"]

@@ -23,14 +23,21 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from service.batching.cost import Cost, Load
+from service.batching.cost import Cost
 from service.batching.entries import Answer, Batch, DeadlinePassed, Draining, Entry, QueueFull, expire
+from service.batching.load import REQUEST_SECONDS, Load
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # Longest call on the event loop: a health check, and every other version, waits that long.
 INLINE_SECONDS = 0.0025
+# One that took this long was no short one: the next ones run in the thread again, where the loop sees them hang.
+OVERRUN_SECONDS = 0.02
+OVERRUN_BATCHES = 64
+# What a call would keep the loop is the time that its thread was at work on it, without that in which it waited for the
+# interpreter. But a call that waits for something else would keep the loop too: this share of the whole counts at least.
+LEAST_BUSY = 0.25
 # Items of this many rows gain nothing from company: the fixed part of a call is a tenth of theirs.
 LARGE_ROWS = 256
 _LARGE = object()
@@ -40,8 +47,8 @@ class Batcher(Generic[T, R]):
     """A queue in front of `run`, which gives a result or an exception for each of its items, all of one type.
 
     `rows` sizes an item. A batch holds at most `max_batch_rows`; an item larger than that runs alone. At most
-    `max_queue_rows` wait, and no more than will be done within `budget_seconds`, with all the other work that `load`
-    knows of; but where nothing waits, any item is admitted. `inline` lets short calls run on the event loop.
+    `max_queue_rows` wait, and no more than `load`, which the batchers of a worker share, has time for; but where
+    nothing waits, any item is admitted. `inline` lets short calls run on the event loop; `busy_clock` is a thread's own.
     `on_batch(rows, queue seconds of each, run seconds)` is called on the event loop after a batch, `on_queue(rows)`
     when the number of waiting rows has changed. Used from one event loop, which must be running at the first item.
     """
@@ -53,20 +60,23 @@ class Batcher(Generic[T, R]):
         rows: Callable[[T], int],
         max_batch_rows: int,
         max_queue_rows: int,
-        budget_seconds: float = math.inf,
         load: Load | None = None,
         inline: bool = False,
         on_batch: Callable[[int, list[float], float], None] | None = None,
         on_queue: Callable[[int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        busy_clock: Callable[[], float] = time.thread_time,
         name: str = "batcher",
     ) -> None:
         self._run, self._rows, self._clock, self._name = run, rows, clock, name
         self._max_batch_rows, self._max_queue_rows = max_batch_rows, max_queue_rows
-        self._budget_seconds, self._load, self._inline = budget_seconds, load or Load(), inline
+        self._load, self._inline = load or Load(clock=clock), inline
+        # Where all runs in the thread the whole time counts: it may be a device that is at work.
+        self._busy_clock = busy_clock if inline else clock
         self._on_batch, self._on_queue = on_batch, on_queue
         self._lanes: dict[object, deque[Entry[T, R]]] = {}
         self._costs: dict[type, Cost] = {}
+        self._overrun = 0
         self._queue_rows = 0
         self._running: Batch[T, R] | None = None
         self._called = False
@@ -96,10 +106,12 @@ class Batcher(Generic[T, R]):
         """The answer for `item`; raises as `enqueue` and its future do. A caller that is cancelled leaves the queue."""
         return await self.enqueue(item, deadline=deadline)
 
-    def enqueue(self, item: T, *, deadline: float | None = None) -> asyncio.Future[Answer[R]]:
-        """Admit `item` now, to be answered by `deadline`, a time of the clock. QueueFull, Draining, DeadlinePassed.
+    def enqueue(
+        self, item: T, *, deadline: float | None = None, arrived: float | None = None
+    ) -> asyncio.Future[Answer[R]]:
+        """Admit `item`, here since `arrived`, to be answered by `deadline`: times of the clock.
 
-        The future raises DeadlinePassed, BatchFailed, or what `run` gave for this item. Whoever ends the future, by
+        Raises QueueFull, Draining, DeadlinePassed. The future raises DeadlinePassed, BatchFailed, or what `run` gave for this item. Whoever ends the future, by
         cancelling it or otherwise, takes the item out of the queue.
         """
         if self._draining:
@@ -108,20 +120,22 @@ class Batcher(Generic[T, R]):
         if deadline is not None and now >= deadline:
             raise DeadlinePassed("the deadline had passed before scoring")
         rows = self._rows(item)
-        seconds = self._expected(type(item), rows)
-        if self._is_full(rows, seconds):
-            self._drop_gone()
-            if self._is_full(rows, seconds):
-                raise QueueFull(f"{self._queue_rows} rows wait already", self._load.seconds)
+        work = self._work_of(type(item), rows)
+        waited = 0.0 if arrived is None else now - arrived
+        try:
+            self._check_room(rows, work, waited)
+        except QueueFull:
+            if not self._drop_gone():
+                raise
+            self._check_room(rows, work, waited)
         loop = asyncio.get_running_loop()
-        entry = Entry[T, R](item, rows, seconds, loop.create_future(), now, deadline or math.inf)
+        entry = Entry[T, R](item, rows, work, loop.create_future(), now, deadline or math.inf)
         if deadline is not None:
             timer = loop.call_later(deadline - now, expire, entry.future)
             entry.future.add_done_callback(lambda _: timer.cancel())
-        lane = _LARGE if rows >= LARGE_ROWS else type(item)
-        self._lanes.setdefault(lane, deque()).append(entry)
+        self._lanes.setdefault(_lane(type(item), rows), deque()).append(entry)
         self._queue_rows += rows
-        self._load.take(seconds)
+        self._load.take(work)
         if self._running is not None:
             self._tell_queue()
         elif not self._called:
@@ -134,36 +148,51 @@ class Batcher(Generic[T, R]):
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-        running = [] if self._running is None else self._running.entries
-        for entry in (*running, *(entry for lane in self._lanes.values() for entry in lane)):
+        running = self._running
+        for entry in (
+            *(() if running is None else running.entries),
+            *(entry for lane in self._lanes.values() for entry in lane),
+        ):
             if not entry.future.done():
                 entry.future.set_exception(Draining("the version was stopped before it answered"))
+        if running is not None and not running.is_settled:
+            # It may never end; what was taken on with it must not count for ever.
+            running.is_settled = True
+            self._load.end(id(running))
+            self._load.drop(len(running.entries), running.work)
         self._drop_gone()
         self._work.put(None)
 
-    def _expected(self, kind: type, rows: int) -> float:
-        """Seconds that an item adds to what is waiting; next to nothing as long as nothing is known."""
+    def _work_of(self, kind: type, rows: int) -> float:
+        """Seconds of work that an item is; 0 as long as nothing is known."""
         cost = self._costs.get(kind)
-        if cost is None:
-            return self._load.overhead
-        seconds = (cost.predict(rows) or 0.0) if rows >= LARGE_ROWS else rows * cost.per_row
-        return seconds + self._load.overhead
+        if cost is None or not cost.is_known:
+            return 0.0
+        lane = _lane(kind, rows)
+        alone = lane is _LARGE or lane not in self._lanes
+        return REQUEST_SECONDS + (cost.predict(rows) if alone else rows * cost.per_row)
 
-    def _is_full(self, rows: int, seconds: float) -> bool:
-        if self._queue_rows == 0 and self._running is None:
-            return self._load.seconds > 0 and self._load.seconds + seconds > self._budget_seconds
-        full = self._queue_rows > 0 and self._queue_rows + rows > self._max_queue_rows
-        return full or self._load.seconds + seconds > self._budget_seconds
+    def _check_room(self, rows: int, work: float, waited: float) -> None:
+        if self._queue_rows > 0 and self._queue_rows + rows > self._max_queue_rows:
+            raise QueueFull(f"{self._queue_rows} rows wait already", self._load.drain_seconds)
+        if work:
+            self._load.check(work, waited=waited)
 
-    def _drop_gone(self) -> None:
-        """Forgets callers that left or were told that they are too late."""
-        for lane, entries in self._lanes.items():
-            for entry in entries:
-                if entry.future.done():
-                    self._load.done(entry.seconds)
-            self._lanes[lane] = deque(entry for entry in entries if not entry.future.done())
-        self._queue_rows = sum(entry.rows for entries in self._lanes.values() for entry in entries)
+    def _drop_gone(self) -> bool:
+        """Forgets callers that left or were told that they are too late; False where there are none."""
+        gone = [entry for entries in self._lanes.values() for entry in entries if entry.future.done()]
+        if not gone:
+            return False
+        for lane, entries in list(self._lanes.items()):
+            left = deque(entry for entry in entries if not entry.future.done())
+            if left:
+                self._lanes[lane] = left
+            else:
+                del self._lanes[lane]
+        self._load.drop(len(gone), sum(entry.work for entry in gone))
+        self._queue_rows -= sum(entry.rows for entry in gone)
         self._tell_queue()
+        return True
 
     def _tell_queue(self) -> None:
         if self._on_queue is not None:
@@ -186,21 +215,28 @@ class Batcher(Generic[T, R]):
             self._tell_queue()
             return
         batch = self._running = Batch(entries, now)
-        if self._inline and self._is_short(batch):
+        if self._is_short(batch):
             self._work_on(batch)
-            self._finish(batch, on_loop=True)
+            if batch.seconds > OVERRUN_SECONDS:
+                self._overrun = OVERRUN_BATCHES
+            self._finish(batch)
             return
         if self._thread is None:
             # A daemon: a model that never returns must not keep the process from ending.
             self._thread = threading.Thread(target=self._work_through, args=(loop,), name=self._name, daemon=True)
             self._thread.start()
+        self._load.begin(id(batch), batch.work)
         self._work.put(batch)
         self._tell_queue()
 
     def _is_short(self, batch: Batch[T, R]) -> bool:
-        cost = self._costs.get(batch.kind)
-        seconds = None if cost is None else cost.predict(batch.rows)
-        return seconds is not None and seconds <= INLINE_SECONDS
+        cost = self._known_short(batch.kind)
+        return cost is not None and cost.predict(batch.rows) <= INLINE_SECONDS
+
+    def _known_short(self, kind: type) -> Cost | None:
+        """What calls of a kind take, where they may run on the loop and it is known."""
+        cost = self._costs.get(kind) if self._inline and not self._overrun else None
+        return cost if cost is not None and cost.is_known else None
 
     def _next_entries(self, now: float) -> list[Entry[T, R]]:
         """The next callers of the lane whose turn it is, in order of arrival, as many as fit; the first always fits."""
@@ -226,46 +262,59 @@ class Batcher(Generic[T, R]):
                 entries.append(entry)
                 rows += entry.rows
             else:
-                self._load.done(entry.seconds)
+                self._load.drop(1, entry.work)
             waiting.popleft()
             self._queue_rows -= entry.rows
         return entries
 
     def _most_rows(self, kind: object) -> int:
         """As many rows as make a short call, where it could run on the loop."""
-        cost = self._costs.get(kind) if self._inline and isinstance(kind, type) else None
-        fixed = None if cost is None else cost.predict(0)
-        if cost is None or fixed is None or not cost.per_row:
+        cost = self._known_short(kind) if isinstance(kind, type) else None
+        if cost is None or not cost.per_row:
             return self._max_batch_rows
-        return min(self._max_batch_rows, max(1, int((INLINE_SECONDS - fixed) / cost.per_row)))
+        return min(self._max_batch_rows, max(1, int((INLINE_SECONDS - cost.fixed) / cost.per_row)))
 
     def _work_through(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread: runs batch after batch, whatever `run` raises."""
         while (batch := self._work.get()) is not None:
             self._work_on(batch)
             try:
-                loop.call_soon_threadsafe(self._finish, batch)
+                loop.call_soon_threadsafe(self._finish_threaded, batch)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
 
     def _work_on(self, batch: Batch[T, R]) -> None:
+        begun = self._busy_clock()
         try:
             batch.results = self._run([entry.item for entry in batch.entries])
         except BaseException as error:  # noqa: BLE001 - whatever it was, the callers must hear of it and the work goes on
             batch.error = error
+        busy = self._busy_clock() - begun
         batch.ended = self._clock()
+        batch.busy = max(busy, LEAST_BUSY * batch.seconds)
 
-    def _finish(self, batch: Batch[T, R], on_loop: bool = False) -> None:
-        seconds = batch.ended - batch.started
+    def _finish_threaded(self, batch: Batch[T, R]) -> None:
+        self._load.end(id(batch))
+        self._overrun = max(0, self._overrun - 1)
+        self._finish(batch)
+
+    def _finish(self, batch: Batch[T, R]) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            self._load.answered(len(batch.entries), seconds if on_loop else 0.0)
-            self._load.done(sum(entry.seconds for entry in batch.entries))
             if batch.error is None:
-                self._costs.setdefault(batch.kind, Cost()).add(batch.rows, seconds)
+                self._costs.setdefault(batch.kind, Cost()).add(batch.rows, batch.busy)
             batch.deliver()
             if self._on_batch is not None:
-                self._on_batch(batch.rows, [batch.started - entry.since for entry in batch.entries], seconds)
+                self._on_batch(batch.rows, [batch.started - entry.since for entry in batch.entries], batch.seconds)
         finally:
+            if not batch.is_settled:
+                # Once the callers, whom the loop has been told of by now, have made their answers: that is work too.
+                batch.is_settled = True
+                loop.call_soon(self._load.finish, len(batch.entries), batch.work)
             # Whatever a hook does, the next batch starts; in the loop's next turn, so that who came meanwhile is in it.
             self._running = None
-            self._call_soon(asyncio.get_running_loop())
+            self._call_soon(loop)
+
+
+def _lane(kind: type, rows: int) -> object:
+    return _LARGE if rows >= LARGE_ROWS else kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -12,11 +13,16 @@ R = TypeVar("R")
 
 
 class QueueFull(Exception):
-    """What waits leaves no room for this request; `seconds` is how long it will take, as far as that is known."""
+    """There is no room for this request; `seconds` is how long what is at hand will take, as far as that is known."""
 
     def __init__(self, reason: str, seconds: float = 0.0) -> None:
         super().__init__(reason)
         self.seconds = seconds
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds after which there will be room."""
+        return max(1, math.ceil(self.seconds))
 
 
 class Draining(Exception):
@@ -41,11 +47,11 @@ class Answer(NamedTuple, Generic[R]):
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[T, R]):
-    """One caller waiting; `seconds` is what its work is expected to take."""
+    """One caller waiting; `work` is what was taken on with it, in expected seconds."""
 
     item: T
     rows: int
-    seconds: float
+    work: float
     future: asyncio.Future[Answer[R]]
     since: float
     deadline: float
@@ -53,17 +59,28 @@ class Entry(Generic[T, R]):
 
 @dataclass(slots=True)
 class Batch(Generic[T, R]):
-    """What runs together. Whoever runs it fills `results` or `error` and `ended`; the loop reads them afterwards."""
+    """What runs together. Whoever runs it fills `results` or `error`, `ended` and `busy`; the loop reads them
+    afterwards. `busy` is the time of its thread that it took."""
 
     entries: list[Entry[T, R]]
     started: float
     ended: float = 0.0
+    busy: float = 0.0
     results: Sequence[R | Exception] = ()
     error: BaseException | None = None
+    is_settled: bool = False  # its work counts no more
 
     @property
     def rows(self) -> int:
         return sum(entry.rows for entry in self.entries)
+
+    @property
+    def work(self) -> float:
+        return sum(entry.work for entry in self.entries)
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
 
     @property
     def kind(self) -> type:
@@ -80,14 +97,15 @@ class Batch(Generic[T, R]):
                 if not entry.future.done():
                     entry.future.set_exception(failure(error))
             return
-        seconds = self.ended - self.started
         for entry, result in zip(self.entries, self.results, strict=True):
+            if entry.deadline <= self.ended:
+                expire(entry.future)
             if entry.future.done():
                 continue
             if isinstance(result, Exception):
                 entry.future.set_exception(result)
             else:
-                entry.future.set_result(Answer(result, self.started - entry.since, seconds))
+                entry.future.set_result(Answer(result, self.started - entry.since, self.seconds))
 
 
 def failure(cause: BaseException) -> BatchFailed:

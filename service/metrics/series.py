@@ -19,6 +19,7 @@ UNLISTED = "(unlisted)"
 ASSIGNMENTS = ("split", "override", "default", "no_unit")
 REASONS = (
     "queue_full",
+    "out_of_memory",
     "deadline",
     "draining",
     "not_ready",
@@ -30,7 +31,7 @@ REASONS = (
     "model_failed",
     "non_finite_score",
 )
-CODES_OF_NONE = ("400", "401", "403", "404", "408", "409", "413", "415", "422", "499", "500", "503", "504")
+CODES_OF_NONE = ("400", "401", "403", "404", "408", "409", "413", "415", "422", "429", "499", "500", "503", "504")
 CODES_OF_VERSION = ("200", "422", "429", "499", "500", "503", "504")
 
 # Seconds, from a tenth of a millisecond (what a small model takes) to beyond any gateway's patience.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.predict import Predict
-from service.batching import Batcher
+from service.batching import Batcher, Load
 from service.config import Settings
 from service.metrics import Metrics
 from service.registry import Loaded
@@ -79,6 +79,7 @@ class Versions:
 
     known: KnownNames
     ready: dict[str, Loaded] = field(default_factory=dict)
+    workload: Load = field(default_factory=Load)
     others: dict[str, tuple[str, str | None]] = field(default_factory=dict)
 
     def get(self, version: str) -> Loaded | None:
@@ -192,7 +193,7 @@ async def desk(
     scores = scores or {"v1": by_price}
     weights = weights or {next(iter(scores)): 1.0}
     config = Settings(**{"artifacts": Path(__file__).parent, **settings})
-    versions = Versions(known or KnownNames.of([encoder().schema]))
+    versions = Versions(known or KnownNames.of([encoder().schema]), workload=Load(config.budget_ms / 1e3))
     default = {"epoch": 7, "revision": 9, "weights": dict(weights), "default": next(iter(weights))}
     view = View(Document(**{**default, **(document or {})}))
     engines = {version: Engine(score) for version, score in scores.items()}
@@ -227,6 +228,8 @@ def _batcher(
         rows=row_count,
         max_batch_rows=batch_rows,
         max_queue_rows=settings.queue_rows,
+        load=versions.workload,
+        inline=True,
         on_batch=lambda *batch: metrics.batch(predictor.version, *batch),
         on_queue=lambda rows: metrics.queue_rows(predictor.version, rows),
     )
