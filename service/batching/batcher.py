@@ -17,7 +17,6 @@ import asyncio
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
@@ -25,6 +24,7 @@ from typing import Generic, TypeVar
 
 from service.batching.cost import Cost
 from service.batching.entries import Answer, Batch, DeadlinePassed, Draining, Entry, QueueFull, expire
+from service.batching.lanes import Lanes
 from service.batching.load import REQUEST_SECONDS, Load
 
 T = TypeVar("T")
@@ -35,12 +35,9 @@ INLINE_SECONDS = 0.0025
 # One that took this long was no short one: the next ones run in the thread again, where the loop sees them hang.
 OVERRUN_SECONDS = 0.02
 OVERRUN_BATCHES = 64
-# What a call would keep the loop is the time that its thread was at work on it, without that in which it waited for the
-# interpreter. But a call that waits for something else would keep the loop too: this share of the whole counts at least.
+# What a call would keep the loop is the time that its thread was at work on it, without that in which it waited for
+# the interpreter. But one that waits for something else would keep it too: this share of the whole counts at least.
 LEAST_BUSY = 0.25
-# Items of this many rows gain nothing from company: the fixed part of a call is a tenth of theirs.
-LARGE_ROWS = 256
-_LARGE = object()
 
 
 class Batcher(Generic[T, R]):
@@ -48,7 +45,7 @@ class Batcher(Generic[T, R]):
 
     `rows` sizes an item. A batch holds at most `max_batch_rows`; an item larger than that runs alone. At most
     `max_queue_rows` wait, and no more than `load`, which the batchers of a worker share, has time for; but where
-    nothing waits, any item is admitted. `inline` lets short calls run on the event loop; `busy_clock` is a thread's own.
+    nothing waits, any item is admitted. `inline` lets short calls run on the event loop; `busy_clock` is a thread's.
     `on_batch(rows, queue seconds of each, run seconds)` is called on the event loop after a batch, `on_queue(rows)`
     when the number of waiting rows has changed. Used from one event loop, which must be running at the first item.
     """
@@ -74,10 +71,9 @@ class Batcher(Generic[T, R]):
         # Where all runs in the thread the whole time counts: it may be a device that is at work.
         self._busy_clock = busy_clock if inline else clock
         self._on_batch, self._on_queue = on_batch, on_queue
-        self._lanes: dict[object, deque[Entry[T, R]]] = {}
+        self._waiting = Lanes[T, R]()
         self._costs: dict[type, Cost] = {}
         self._overrun = 0
-        self._queue_rows = 0
         self._running: Batch[T, R] | None = None
         self._called = False
         self._draining = False
@@ -89,7 +85,7 @@ class Batcher(Generic[T, R]):
     @property
     def queue_rows(self) -> int:
         """Rows waiting, the batch now running not counted."""
-        return self._queue_rows
+        return self._waiting.rows
 
     @property
     def is_running(self) -> bool:
@@ -111,8 +107,8 @@ class Batcher(Generic[T, R]):
     ) -> asyncio.Future[Answer[R]]:
         """Admit `item`, here since `arrived`, to be answered by `deadline`: times of the clock.
 
-        Raises QueueFull, Draining, DeadlinePassed. The future raises DeadlinePassed, BatchFailed, or what `run` gave for this item. Whoever ends the future, by
-        cancelling it or otherwise, takes the item out of the queue.
+        Raises QueueFull, Draining, DeadlinePassed. The future raises DeadlinePassed, BatchFailed, or what `run` gave
+        for this item. Whoever ends the future, by cancelling it or otherwise, takes the item out of the queue.
         """
         if self._draining:
             raise Draining("the version is being unloaded")
@@ -133,8 +129,7 @@ class Batcher(Generic[T, R]):
         if deadline is not None:
             timer = loop.call_later(deadline - now, expire, entry.future)
             entry.future.add_done_callback(lambda _: timer.cancel())
-        self._lanes.setdefault(_lane(type(item), rows), deque()).append(entry)
-        self._queue_rows += rows
+        self._waiting.add(entry)
         self._load.take(work)
         if self._running is not None:
             self._tell_queue()
@@ -149,10 +144,7 @@ class Batcher(Generic[T, R]):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         running = self._running
-        for entry in (
-            *(() if running is None else running.entries),
-            *(entry for lane in self._lanes.values() for entry in lane),
-        ):
+        for entry in (*(() if running is None else running.entries), *self._waiting):
             if not entry.future.done():
                 entry.future.set_exception(Draining("the version was stopped before it answered"))
         if running is not None and not running.is_settled:
@@ -168,35 +160,27 @@ class Batcher(Generic[T, R]):
         cost = self._costs.get(kind)
         if cost is None or not cost.is_known:
             return 0.0
-        lane = _lane(kind, rows)
-        alone = lane is _LARGE or lane not in self._lanes
+        alone = self._waiting.is_alone(kind, rows)
         return REQUEST_SECONDS + (cost.predict(rows) if alone else rows * cost.per_row)
 
     def _check_room(self, rows: int, work: float, waited: float) -> None:
-        if self._queue_rows > 0 and self._queue_rows + rows > self._max_queue_rows:
-            raise QueueFull(f"{self._queue_rows} rows wait already", self._load.drain_seconds)
+        waiting = self._waiting.rows
+        if waiting > 0 and waiting + rows > self._max_queue_rows:
+            raise QueueFull(f"{waiting} rows wait already", self._load.drain_seconds)
         if work:
             self._load.check(work, waited=waited)
 
     def _drop_gone(self) -> bool:
         """Forgets callers that left or were told that they are too late; False where there are none."""
-        gone = [entry for entries in self._lanes.values() for entry in entries if entry.future.done()]
-        if not gone:
-            return False
-        for lane, entries in list(self._lanes.items()):
-            left = deque(entry for entry in entries if not entry.future.done())
-            if left:
-                self._lanes[lane] = left
-            else:
-                del self._lanes[lane]
-        self._load.drop(len(gone), sum(entry.work for entry in gone))
-        self._queue_rows -= sum(entry.rows for entry in gone)
-        self._tell_queue()
-        return True
+        gone = self._waiting.take_gone()
+        if gone:
+            self._load.drop(len(gone), sum(entry.work for entry in gone))
+            self._tell_queue()
+        return bool(gone)
 
     def _tell_queue(self) -> None:
         if self._on_queue is not None:
-            self._on_queue(self._queue_rows)
+            self._on_queue(self._waiting.rows)
 
     def _call_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """All that arrives in this turn of the loop becomes one batch in the next."""
@@ -208,7 +192,9 @@ class Batcher(Generic[T, R]):
         """Runs the next batch, or hands it to the thread, or falls idle."""
         self._called = False
         now = self._clock()
-        entries = self._next_entries(now)
+        entries, gone = self._waiting.take_next(self._most_rows, now)
+        if gone:
+            self._load.drop(len(gone), sum(entry.work for entry in gone))
         if not entries:
             self._running = None
             self._idle.set()
@@ -238,38 +224,9 @@ class Batcher(Generic[T, R]):
         cost = self._costs.get(kind) if self._inline and not self._overrun else None
         return cost if cost is not None and cost.is_known else None
 
-    def _next_entries(self, now: float) -> list[Entry[T, R]]:
-        """The next callers of the lane whose turn it is, in order of arrival, as many as fit; the first always fits."""
-        for lane in list(self._lanes):
-            waiting = self._lanes.pop(lane)
-            entries = self._fitting(waiting, 1 if lane is _LARGE else self._most_rows(lane), now)
-            if waiting:
-                self._lanes[lane] = waiting  # behind the others
-            if entries:
-                return entries
-        return []
-
-    def _fitting(self, waiting: deque[Entry[T, R]], most: int, now: float) -> list[Entry[T, R]]:
-        entries: list[Entry[T, R]] = []
-        rows = 0
-        while waiting:
-            entry = waiting[0]
-            if entry.deadline <= now:
-                expire(entry.future)
-            if not entry.future.done():
-                if entries and rows + entry.rows > most:
-                    break
-                entries.append(entry)
-                rows += entry.rows
-            else:
-                self._load.drop(1, entry.work)
-            waiting.popleft()
-            self._queue_rows -= entry.rows
-        return entries
-
-    def _most_rows(self, kind: object) -> int:
+    def _most_rows(self, kind: type) -> int:
         """As many rows as make a short call, where it could run on the loop."""
-        cost = self._known_short(kind) if isinstance(kind, type) else None
+        cost = self._known_short(kind)
         if cost is None or not cost.per_row:
             return self._max_batch_rows
         return min(self._max_batch_rows, max(1, int((INLINE_SECONDS - cost.fixed) / cost.per_row)))
@@ -314,7 +271,3 @@ class Batcher(Generic[T, R]):
             # Whatever a hook does, the next batch starts; in the loop's next turn, so that who came meanwhile is in it.
             self._running = None
             self._call_soon(loop)
-
-
-def _lane(kind: type, rows: int) -> object:
-    return _LARGE if rows >= LARGE_ROWS else kind

@@ -134,8 +134,6 @@ def test_ex03_a_rare_click_is_served_as_a_rare_probability(tmp_path: Path) -> No
     rows = rows.set_column(rows.column_names.index("clicked"), "clicked", pa.array(rare.astype(np.int8)))
     version = fit(config(train={"batch_size": 512}), write_data(tmp_path / "data", rows), tmp_path / "artifacts")
     predictor = open_artifact(version).predictor
-    items = {item: n for n, item in enumerate(predictor.catalog.index)} if predictor.catalog else {}
-    assert items
     raw: list[dict[str, Any]] = rows.select(["user_id", "age", "timestamp", "item_id"]).to_pylist()[:16_000]
     scores = predictor.scores_of(RowRequest(raw))
     assert ((scores >= 0) & (scores <= 1)).all()

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from service.batching.cost import DECAY, FEWEST, LEARNING, MOST_OVERHEAD, OUTLIER, SAMPLE_SECONDS, Cost, Load
+from service.batching.cost import DECAY, LEARNING, OUTLIER, Cost
+from service.batching.entries import QueueFull
+from service.batching.load import PAUSE, SHARE, STRETCH, Load
 
 
 def learned(calls: list[tuple[int, float]]) -> Cost:
@@ -14,64 +16,106 @@ def learned(calls: list[tuple[int, float]]) -> Cost:
     return cost
 
 
-def test_nothing_is_predicted_before_enough_calls_were_seen():
-    assert learned([(1, 1.0)] * (LEARNING - 1)).predict(1) is None
-    assert learned([(1, 1.0)] * LEARNING).predict(1) == pytest.approx(1.0)
+def test_a_cost_is_known_after_enough_calls():
+    assert not learned([(1, 1.0)] * (LEARNING - 1)).is_known
+    assert learned([(1, 1.0)] * LEARNING).is_known
 
 
 def test_a_line_is_found():
     draw = random.Random(1)
-    calls = [(rows, 0.001 + 2e-6 * rows) for rows in (draw.randint(1, 500) for _ in range(100))]
-    cost = learned(calls)
+    cost = learned([(rows, 0.001 + 2e-6 * rows) for rows in (draw.randint(1, 500) for _ in range(100))])
     assert cost.predict(4096) == pytest.approx(0.001 + 2e-6 * 4096, rel=1e-6)
     assert cost.per_row == pytest.approx(2e-6, rel=1e-6)
 
 
-def test_calls_of_one_size_alone_predict_in_proportion():
-    cost = learned([(100, 0.01)] * 50)
-    assert cost.predict(200) == pytest.approx(0.02)
+def test_calls_of_one_size_are_half_fixed_and_half_in_proportion():
+    assert learned([(100, 0.01)] * 50).predict(200) == pytest.approx(0.015)
 
 
-def test_a_slope_is_never_negative_nor_steeper_than_the_mean():
-    assert learned([(1, 1.0), (10, 0.1)] * 20).per_row >= 0
-    cost = learned([(1, 0.0), (10, 1.0)] * 20)
-    assert 0 <= cost.predict(0) <= cost.predict(1)
+def test_neither_part_is_ever_negative():
+    for calls in ([(1, 1.0), (10, 0.9)], [(1, 0.4), (10, 1.0)]):
+        cost = learned(calls * 20)
+        assert cost.fixed >= 0
+        assert cost.per_row >= 0
 
 
 def test_what_was_learned_fades():
-    cost = learned([(1, 1.0)] * 50 + [(1, 0.1)] * 100)
-    assert cost.predict(1) == pytest.approx(0.1 + 0.9 * DECAY**100, rel=0.01)
+    cost = learned([(1, 0.2)] * 50 + [(1, 0.1)] * 200)
+    assert cost.predict(1) == pytest.approx(0.1, rel=DECAY**200 + 1e-3)
 
 
 def test_one_call_that_was_held_up_teaches_little():
     cost = learned([(1, 0.001)] * 100)
     cost.add(1, 1000.0)
-    assert cost.predict(1) < 0.001 * (1 + OUTLIER * (1 - DECAY))
+    assert cost.predict(1) < 0.001 * (1 + 2 * OUTLIER * (1 - DECAY))
 
 
-def test_the_first_calls_which_are_the_slowest_do_not_count():
-    assert learned([(1, 10.0)] * 2 + [(1, 0.001)] * 10).predict(1) == pytest.approx(0.001)
+def test_a_call_far_quicker_than_all_before_starts_afresh():
+    assert learned([(1, 10.0)] * 5 + [(1, 0.001)]).predict(1) == pytest.approx(0.001)
 
 
-def test_load_comes_back_to_nothing():
-    load = Load()
-    for _ in range(1000):
-        load.take(0.1)
-    for _ in range(1000):
-        load.done(0.1)
-    assert load.seconds == 0
+def test_numbers_that_cannot_be_teach_nothing():
+    cost = learned([(1, 0.001)] * LEARNING)
+    for rows, seconds in ((0, 1.0), (1, 0.0), (1, -1.0), (1, float("inf")), (1, float("nan"))):
+        cost.add(rows, seconds)
+    assert cost.predict(1) == pytest.approx(0.001)
 
 
-def test_overhead_is_the_loops_time_beside_the_calls_and_quiet_times_do_not_count():
-    cpu, now = 0.0, 0.0
-    load = Load(cpu=lambda: cpu, clock=lambda: now)
+def test_work_is_admitted_as_long_as_it_fits_the_share_of_the_budget():
+    load = Load(1.0, clock=lambda: 0.0)
+    load.check(5.0)  # nothing is at hand: room for anything
+    load.take(SHARE - 0.2)
+    load.check(0.1)
+    with pytest.raises(QueueFull) as refused:
+        load.check(0.3)
+    assert refused.value.seconds == pytest.approx(SHARE - 0.2)
+
+
+def test_the_time_that_a_request_has_been_here_counts():
+    load = Load(1.0, clock=lambda: 0.0)
+    load.take(0.1)
+    load.check(0.1, waited=0.2)
+    with pytest.raises(QueueFull):
+        load.check(0.1, waited=SHARE)
+
+
+def test_work_that_takes_longer_than_expected_stretches_what_is_at_hand():
+    now = 0.0
+    load = Load(10.0, clock=lambda: now)
+    for _ in range(50):
+        load.take(0.01)
+        now += 0.03
+        load.finish(1, 0.01)
+    assert load.stretch == pytest.approx(3.0)
+    load.take(0.5)
+    assert load.drain_seconds == pytest.approx(1.5)
+
+
+def test_pauses_between_work_do_not_stretch_and_nothing_stretches_without_end():
+    now = 0.0
+    load = Load(10.0, clock=lambda: now)
+    for _ in range(20):
+        load.take(0.01)
+        now += 0.01
+        load.finish(1, 0.01)
+        now += 100.0
+    assert load.stretch == pytest.approx(1.0)
     for _ in range(200):
-        cpu, now = cpu + 0.003, now + SAMPLE_SECONDS / 2
-        load.answered(10, 0.002)
-    assert load.overhead == pytest.approx(1e-4, rel=1e-3)
-    cpu, now = cpu + 5.0, now + SAMPLE_SECONDS * 2
-    load.answered(FEWEST // 2, 0.0)
-    assert load.overhead == pytest.approx(1e-4, rel=1e-3)
-    cpu, now = cpu + 5.0, now + SAMPLE_SECONDS
-    load.answered(FEWEST, 0.0)
-    assert load.overhead < MOST_OVERHEAD
+        load.take(1e-4)
+        now += 10 * PAUSE
+        load.finish(1, 1e-4)
+    assert load.stretch <= STRETCH[1]
+
+
+def test_what_a_running_batch_has_done_is_no_longer_at_hand():
+    now = 0.0
+    load = Load(10.0, clock=lambda: now)
+    load.take(1.0)
+    load.begin(1, 1.0)
+    now = 0.4
+    assert load.drain_seconds == pytest.approx(0.6)
+    now = 5.0
+    assert load.drain_seconds == 0.0
+    load.end(1)
+    load.drop(1, 1.0)
+    load.check(100.0)
