@@ -87,7 +87,10 @@ def test_a_killed_service_restores_what_was_answered_200(fresh: Service) -> None
 def test_sigterm_drains_and_exits_0(fresh: Service) -> None:
     load = Load(fresh.url, lambda n: {"instances": [{"age": n}] * 200}, clients=4)
     with load.running():
-        time.sleep(0.5)
+        ends = time.monotonic() + 20
+        while len(load.answers) < 20:  # the clients themselves take their time to start
+            assert time.monotonic() < ends
+            time.sleep(0.01)
         stopped = time.monotonic()
         assert fresh.stop(signal.SIGTERM) == 0
         load._stop.set()
