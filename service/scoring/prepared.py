@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service.scoring.arrays import map_column, map_encoded, map_index, save_column, save_encoded, save_index
-from service.scoring.artifact import Artifact, exam_request, examine_precision, open_artifact
+from service.scoring.artifact import Artifact, exam_request, examine, examine_precision, open_artifact
 from service.scoring.catalog import Catalog
 from service.scoring.categorical import CategoricalField, MultiField
 from service.scoring.datetimes import DatetimeField
@@ -49,6 +49,8 @@ def prepare(artifact: Path, folder: Path, revision: int = 0) -> None:
     if opened.catalog is None or opened.catalog.half is None:
         shutil.rmtree(folder / _HALF)
     write_json(folder / _STATE, state)
+    # What was laid out is no longer what was examined: its tables were taken out and put back.
+    examine(attach(folder), state["exam"])
 
 
 def attach(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from service.scoring.artifact import open_artifact
+from service.scoring.engine import Engine
 from service.scoring.files import ArtifactError
 from service.scoring.half import Half
 from service.scoring.predictor import Predictor, RankRequest, RowRequest
@@ -96,3 +97,17 @@ def test_another_precision_is_examined_where_it_is_attached(folder: Path) -> Non
     mapped = attach(folder, precision="bf16", precision_tolerance=0.1)
     assert mapped.engine.precision_error is not None
     assert 0 < mapped.engine.precision_error < 0.1
+
+
+def test_what_was_laid_out_is_examined(version: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Engine.save_mapped
+
+    def spoiled(path: Path, folder: Path) -> None:
+        write(path, folder)
+        for table in folder.glob("*.npy"):
+            np.save(table, np.load(table) + 1)
+
+    monkeypatch.setattr("service.scoring.mapped.LARGE", 64)
+    monkeypatch.setattr(Engine, "save_mapped", spoiled)
+    with pytest.raises(ArtifactError, match="off"):
+        prepare(version, tmp_path)
