@@ -75,6 +75,8 @@ class FeatureNames:
     def _strangers(self, request: RowRequest | RankRequest) -> Iterator[tuple[Loc, str, Iterable[str]]]:
         """(place, side, names that this version does not have there) of every object that has some; no side in rows."""
         if isinstance(request, RowRequest):
+            if all(map(self.all.issuperset, request.instances)):
+                return  # as nearly always, and without a turn of Python a row
             for n, row in enumerate(request.instances):
                 if not row.keys() <= self.all:
                     yield ("instances", n), "", _others(row, self.all)
