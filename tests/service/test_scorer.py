@@ -48,7 +48,7 @@ def test_without_a_good_request_the_model_is_left_alone():
 
 def test_a_bug_that_one_request_provokes_is_its_own():
     class Hostile(dict):
-        def keys(self):
+        def __iter__(self):
             raise RecursionError("deep")
 
     results = scorer(Engine(by_price))([row(), RowRequest([Hostile()]), row()])
