@@ -229,7 +229,6 @@ def _batcher(
         max_batch_rows=batch_rows,
         max_queue_rows=settings.queue_rows,
         load=versions.workload,
-        inline=True,
         on_batch=lambda *batch: metrics.batch(predictor.version, *batch),
         on_queue=lambda rows: metrics.queue_rows(predictor.version, rows),
     )

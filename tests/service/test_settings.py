@@ -68,7 +68,6 @@ def test_a_wrong_value_is_refused_by_the_options_name(argv, says):
     "argv",
     [
         ["--fallback", "default"],
-        ["--budget-ms", "20"],
         ["--attribution-hours", "1"],
         ["--artifacts", "s3://bucket/prefix"],
         ["--state", "postgresql://host/db"],
@@ -80,7 +79,7 @@ def test_what_is_not_built_yet_says_so(argv):
 
 
 def test_what_is_not_built_yet_is_taken_at_its_default():
-    defaults = ["--fallback", "off", "--budget-ms", "50", "--attribution-hours", "24"]
+    defaults = ["--fallback", "off", "--attribution-hours", "24"]
     assert read(*defaults) == read()
 
 
@@ -110,3 +109,9 @@ def test_op02_workers_times_threads_stay_within_the_allowed_cores():
         add_options(parser)
         settings = read_settings(parser.parse_args(["--workers", str(workers)]), {})
         assert settings.threads == max(1, allowed_cores() // workers)
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "inf", "nan"])
+def test_a_budget_is_a_time(budget):
+    with pytest.raises(SettingsError, match="--budget-ms"):
+        read("--budget-ms", budget)
