@@ -181,7 +181,7 @@ def test_ba04_scores_in_one_batch_are_the_scores_alone():
     prices = np.random.default_rng(0).uniform(-1e30, 1e30, 200).tolist() + list(range(20))
 
     async def main() -> None:
-        async with desk() as here:
+        async with desk(budget_ms=60_000) as here:
             alone = [(await here.post({"instances": [{"price": price}]})).json()["predictions"][0] for price in prices]
             here.engines["v1"].open.clear()
             tasks = [asyncio.create_task(here.post({"instances": [{"price": price}]})) for price in prices]
