@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class NonFiniteScore(Exception):
     """The model gave this request a score that is no number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """The answer to one request: B probabilities; `unknown_items` is None in row form."""
 
     scores: Floats

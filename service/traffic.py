@@ -13,13 +13,12 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Reason = Literal["split", "default", "no_unit"]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """The version that answers a unit, why, and its share inside the coverage where the split drew it."""
 
     version: str

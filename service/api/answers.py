@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -19,8 +18,7 @@ _JSON = b"application/json"
 _INTEGERS = range(-(2**63), 2**64)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """Which version answers, and how that came about."""
 
     version: str
@@ -38,8 +36,7 @@ class Choice:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Seconds until the request was understood, in the queue, and in its batch."""
 
     parse: float
@@ -53,8 +50,7 @@ class Timing:
         ).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole HTTP answer."""
 
     status: int

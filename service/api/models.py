@@ -175,7 +175,7 @@ async def _known(request: Request) -> Collection[str]:
 
 async def _body(request: Request) -> object:
     try:
-        body = await read_json(dict(request.scope["headers"]), request.receive, BODY)
+        body = await read_json(dict(request.scope["headers"]), request.receive, BODY, asyncio.get_running_loop())
     except ClientGone:
         raise NotJson("the client left before its body was whole") from None
     return read_body(body)

@@ -73,6 +73,7 @@ class Predict:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
     async def __aenter__(self) -> Predict:
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -131,12 +132,11 @@ class Predict:
         return answers.success(body, loaded.version, call.request_id, timing)
 
     async def _read(self, call: Call) -> Asked:
-        body = await read_json(call.headers, call.receive, self._limits)
+        body = await read_json(call.headers, call.receive, self._limits, self._loop)
         self._registry.workload.check()
         call.arrived = self._clock()
         if len(body) > LARGE_BODY:
-            loop = asyncio.get_running_loop()
-            asked = await loop.run_in_executor(self._thread, self._parse, body, call.headers)
+            asked = await self._loop.run_in_executor(self._thread, self._parse, body, call.headers)
         else:
             asked = self._parse(body, call.headers)
         timeout = take_timeout(asked, call.headers, self._settings.timeout_ms / 1e3 or None)
@@ -189,7 +189,7 @@ class Predict:
         ignore = self._settings.unknown_features == "ignore"
         scorer = Scorer(loaded.predictor, lambda: self._registry.known, ignore_unknown=ignore)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, scorer.prepare, request)
+            await self._loop.run_in_executor(self._thread, scorer.prepare, request)
         except EncodeError as error:
             return [*faults, *error.faults]
         return faults

@@ -81,6 +81,7 @@ class Batcher(Generic[T, R]):
         self._idle.set()
         self._work: SimpleQueue[Batch[T, R] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def queue_rows(self) -> int:
@@ -124,7 +125,7 @@ class Batcher(Generic[T, R]):
             if not self._drop_gone():
                 raise
             self._check_room(rows, work, waited)
-        loop = asyncio.get_running_loop()
+        loop = self._loop or self._running_loop()
         entry = Entry[T, R](item, rows, work, loop.create_future(), now, deadline or math.inf)
         if deadline is not None:
             timer = loop.call_later(deadline - now, expire, entry.future)
@@ -154,6 +155,11 @@ class Batcher(Generic[T, R]):
             self._load.drop(len(running.entries), running.work)
         self._drop_gone()
         self._work.put(None)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        # Asked once: it is a system call.
+        self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _work_of(self, kind: type, rows: int) -> float:
         """Seconds of work that an item is; 0 as long as nothing is known."""
@@ -256,7 +262,7 @@ class Batcher(Generic[T, R]):
         self._finish(batch)
 
     def _finish(self, batch: Batch[T, R]) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop or self._running_loop()
         try:
             if batch.error is None:
                 self._costs.setdefault(batch.kind, Cost()).add(batch.rows, batch.busy)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,21 +23,19 @@ from service.scoring.values import EncodeError, Fault
 Values = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class RowRequest:
+class RowRequest(NamedTuple):
     """Rows that each carry all their features."""
 
     instances: Sequence[Values]
     explain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RankRequest:
+class RankRequest(NamedTuple):
     """One user in one context, and the candidates: item ids, or objects with the item key and item features."""
 
     user: Values
     candidates: Sequence[object]
-    context: Values = field(default_factory=dict)
+    context: Values = MappingProxyType({})
     explain: bool = False
 
 
