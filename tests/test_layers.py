@@ -38,7 +38,7 @@ RULES = (
     Rule("service.state", banned=("service.api", "service.registry", "service.metrics", "torch", *WEB)),
     Rule("service", banned=("sqlalchemy", "sqlite3"), but=("service.state",)),
     Rule("service", banned=("prometheus_client",), but=("service.metrics",)),
-    Rule("service", banned=("service.api",), but=("service.api", "service.app")),
+    Rule("service", banned=("service.api",), but=("service.api", "service.app", "service.workers.protocol")),
     Rule("service", banned=("service.app",), but=("service.__main__", "service.workers")),
     Rule("service", banned=("sklearn",), but=("service.scoring.numeric",)),  # fits the scalers; serving needs none
     Rule("service", banned=("tensorboard", "tqdm")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,7 +23,7 @@ from service.api.answers import Choice, Reply, Timing
 from service.api.asking import Asked, parse, take_timeout
 from service.api.auth import check_client
 from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
-from service.batching import Answer
+from service.batching import Answer, QueueFull
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
@@ -94,6 +94,18 @@ class Predict:
         self._metrics.request(call.version or NONE, 499 if reply is None else reply.status, seconds)
         if reply is not None:
             await reply.send(send)
+
+    def turn_away(self, headers: Iterable[tuple[bytes, bytes]]) -> Reply | None:
+        """The answer to a request that there is no time for, by its headers alone; None where there is time."""
+        try:
+            self._registry.workload.check()
+        except QueueFull as error:
+            known = request_id(dict(headers).get(b"x-request-id"))
+            found = problem(error, known)
+            self._metrics.rejected("queue_full")
+            self._metrics.request(NONE, found.status, 0.0)
+            return answers.failure(found, None, known)
+        return None
 
     async def _answer(self, call: Call) -> Reply | None:
         """The reply; None where the client has gone."""

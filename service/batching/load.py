@@ -12,7 +12,7 @@ from service.batching.entries import QueueFull
 REQUEST_SECONDS = 1e-4
 # The share of the budget that is given away. The rest is for what is not seen from here: the time before a request is
 # read, which is a turn of the event loop, and after its answer is written.
-SHARE = 0.6
+SHARE = 0.5
 # The stretch is that of the last second or so under work, and no pause counts with more than PAUSE seconds.
 MEMORY = 1.0
 PAUSE = 0.1

@@ -22,13 +22,12 @@ class Cycle(RequestResponseCycle):
         head, self._head = self._head, None
         if message["type"] == "http.response.start":  # the application failed before its first answer was out
             self._head = message
-        elif message.get("more_body") or not self._write_whole(head, message.get("body", b"")):
+        elif message.get("more_body") or not self.write(head["status"], head["headers"], message.get("body", b"")):
             await super().send(head)
             await super().send(message)
 
-    def _write_whole(self, head: Any, body: bytes) -> bool:
+    def write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Write a plain answer of known length; False, with nothing done, where it is not one."""
-        headers = head["headers"]
         if self.disconnected or self.flow.write_paused or self.scope["method"] == "HEAD":
             return False
         lines = [b": ".join(header) for header in headers]
@@ -41,7 +40,7 @@ class Cycle(RequestResponseCycle):
         self.waiting_for_100_continue = False
         default = [b": ".join(header) for header in self.default_headers]
         end = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
-        self.transport.write(b"".join((STATUS_LINE[head["status"]], b"\r\n".join((*default, block)), end, body)))
+        self.transport.write(b"".join((STATUS_LINE[status], b"\r\n".join((*default, block)), end, body)))
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()

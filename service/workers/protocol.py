@@ -15,8 +15,10 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.api.predict import Predict
 from service.workers.cycle import Cycle
 
+PREDICT = "/predict"
 # A request line and headers beyond this are no request of a gateway's.
 MAX_HEAD = 64 * 1024
 
@@ -38,10 +40,13 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._quiet_since: float | None = None
+        self._not_begun: Cycle | None = None
         self.on_lost: Callable[[], None] | None = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(without_upgrade(data))
+        if self._not_begun is not None:
+            self._begin(self._not_begun)
         if not self._in_head:
             self._head_bytes = 0
             return
@@ -74,7 +79,7 @@ class Protocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            self._not_begun = self.cycle  # until all that came with its head is read
         else:
             # Requests that did not wait for an answer are answered in turn.
             self.flow.pause_reading()
@@ -108,6 +113,19 @@ class Protocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = None
         if self.on_lost is not None:
             self.on_lost()
+
+    def _begin(self, cycle: Cycle) -> None:
+        """Hand a request to the application, or turn it away where that is known to have no time for it.
+
+        To refuse must cost next to nothing: most of an overload is refusals. So it is done before there is a task.
+        """
+        self._not_begun = None
+        if not cycle.more_body and cycle.scope["path"] == PREDICT and cycle.scope["method"] == "POST":
+            predict: Predict = self.app_state["predict"]
+            refusal = predict.turn_away(cycle.scope["headers"])
+            if refusal is not None and cycle.write(refusal.status, refusal.headers, refusal.body):
+                return
+        self._start_asgi_task(cycle, self.app)
 
     def _unset_keepalive_if_required(self) -> None:
         self._quiet_since = None
