@@ -16,7 +16,7 @@ from service.scoring.files import ArtifactError
 from service.scoring.predictor import Predictor
 from service.scoring.prepared import attach, attach_catalog
 from service.scoring.revisions import open_catalog
-from service.scoring.warming import warm
+from service.scoring.warming import Clock, warm
 from service.workers.memory import give_back
 from service.workers.preparing import PrepareError, Preparing
 
@@ -34,8 +34,8 @@ class Computing:
 class Opening(Protocol):
     """What the registry opens versions with, from one thread."""
 
-    def version(self, name: str, revision: int) -> Predictor:
-        """The version with a revision of its catalog."""
+    def version(self, name: str, revision: int, *, beside: bool = False) -> Predictor:
+        """The version with a revision of its catalog, warm; `beside` others that answer, and are not to feel it."""
         ...
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
@@ -53,7 +53,7 @@ class Alone:
     def __init__(self, artifacts: Path, computing: Computing) -> None:
         self._artifacts, self._computing = artifacts, computing
 
-    def version(self, name: str, revision: int) -> Predictor:
+    def version(self, name: str, revision: int, *, beside: bool = False) -> Predictor:
         how = self._computing
         opened = open_artifact(
             self._artifacts / name,
@@ -62,7 +62,7 @@ class Alone:
             precision=how.precision,
             precision_tolerance=how.tolerance,
         )
-        _warm(opened.predictor, how.max_rows)
+        _warm(opened.predictor, how.max_rows, beside)
         return opened.predictor
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
@@ -79,7 +79,7 @@ class Shared:
         self._preparing, self._computing = preparing, computing
         self._held: dict[str, int] = {}  # the revision whose folder stays for those who come later
 
-    def version(self, name: str, revision: int) -> Predictor:
+    def version(self, name: str, revision: int, *, beside: bool = False) -> Predictor:
         folder = self._ask(name, revision)
         try:
             how = self._computing
@@ -88,7 +88,7 @@ class Shared:
             self._preparing.release(name, revision)
             raise
         self._held[name] = revision
-        _warm(predictor, how.max_rows)
+        _warm(predictor, how.max_rows, beside)
         return predictor
 
     def catalog(self, name: str, predictor: Predictor, revision: int) -> Catalog:
@@ -116,7 +116,8 @@ class Shared:
             raise ArtifactError(str(error)) from None
 
 
-def _warm(predictor: Predictor, max_rows: int) -> None:
+def _warm(predictor: Predictor, max_rows: int, beside: bool) -> None:
     half = None if predictor.catalog is None else predictor.catalog.half
-    warm(predictor.engine, predictor.encoder.layout, half, max_rows)
+    clock = Clock() if beside else Clock(rests=0.0)
+    warm(predictor.engine, predictor.encoder.layout, half, max_rows, clock=clock)
     give_back()  # what opening and the largest batches took

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -24,6 +27,10 @@ from service.scoring.predictor import Predictor
 from service.workers.memory import give_back
 
 T = TypeVar("T")
+
+
+# What a load does in this process yields to the thread that answers (the niceness of a thread, on Linux).
+LOADING_NICENESS = 10
 
 
 class LoadError(Exception):
@@ -65,7 +72,7 @@ class Registry:
         self._loads = asyncio.Lock()
         self.workload = Load(settings.budget_ms / 1e3)
         # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load", initializer=_give_way)
         self._folder_changed: list[tuple[str, int]] | None = None
         self.known = KnownNames.scan(settings.artifacts)
 
@@ -145,7 +152,9 @@ class Registry:
         self._states[version] = ("loading", None)
         begun = time.monotonic()
         try:
-            predictor = await self._in_thread(version, partial(self._opening.version, version, revision))
+            predictor = await self._in_thread(
+                version, partial(self._opening.version, version, revision, beside=bool(self._ready))
+            )
         except LoadError as error:
             self._states[version] = ("failed", str(error))
             logs.event("version failed to load", level=logging.ERROR, version=version, error=str(error))
@@ -214,3 +223,8 @@ class Registry:
             return self.known
         self._folder_changed = changed
         return KnownNames.scan(self._settings.artifacts)
+
+
+def _give_way() -> None:
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOADING_NICENESS)

@@ -31,7 +31,7 @@ class Clock:
 
     now: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
-    rests: float = 1.0
+    rests: float = 3.0
 
 
 def warm(

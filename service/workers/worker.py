@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,8 @@ from service.workers.children import follow_lifeline
 from service.workers.preparing import Preparing
 from service.workers.protocol import Protocol
 from service.workers.seats import GRACE_SECONDS, START_FAILED, Place
+
+SWITCH_SECONDS = 0.0005
 
 
 class Server(uvicorn.Server):
@@ -111,6 +114,8 @@ def run(settings: Settings, place: Place) -> int:
     server = Server(config, place, settings.drain_seconds)
     follow_lifeline(place.lifeline, settings.drain_seconds + GRACE_SECONDS)
     calm_collector()
+    # A thread that loads a version holds the interpreter's lock for so long before the loop may ask for it.
+    sys.setswitchinterval(SWITCH_SECONDS)
     server.run()
     return 0 if server.started else START_FAILED
 

@@ -56,13 +56,13 @@ def test_loads_are_one_at_a_time(artifacts, tmp_path, monkeypatch):
     lock = threading.Lock()
     original = Alone.version
 
-    def counted(self, *what):
+    def counted(self, *what, **how):
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
         try:
-            return original(self, *what)
+            return original(self, *what, **how)
         finally:
             with lock:
                 running -= 1
