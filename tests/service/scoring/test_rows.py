@@ -26,7 +26,7 @@ REQUEST: dict[str, st.SearchStrategy[Any]] = {
     "datetime": st.integers(0, 10**9) | st.sampled_from(["2024-01-31", ""]),
 }
 TRAINING: dict[str, st.SearchStrategy[Any]] = {
-    "numeric": st.none() | st.floats(-100, 100),
+    "numeric": st.none() | st.floats(-100, 100).map(lambda value: round(value, 3)),
     "categorical": st.none() | words,
     "multi": st.lists(words, max_size=3),
     "datetime": st.none() | st.integers(0, 10**9),
