@@ -52,13 +52,14 @@ class Acceptor:
         self._connections.put(self._seat, 0)
         self._rest()
 
-    def close(self) -> None:
-        """Take no more; those that are held go on."""
+    async def close(self) -> None:
+        """Take no more; returns when what was taken has its protocol, which is then the server's to end."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._listener.fileno())
         self._connections.leave(self._seat)
         self._listener.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _rest(self) -> None:
         """Until something is pending."""

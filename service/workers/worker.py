@@ -30,6 +30,8 @@ from service.workers.protocol import Protocol
 from service.workers.seats import GRACE_SECONDS, START_FAILED, Place
 
 SWITCH_SECONDS = 0.0005
+# What was sent before the signal to drain may lie unread behind what the loop is busy with.
+LAST_READ_SECONDS = 0.02
 
 
 class Server(uvicorn.Server):
@@ -50,7 +52,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         assert self._acceptor is not None
-        self._acceptor.close()
+        await self._acceptor.close()
         await super().shutdown()
 
     @contextmanager
@@ -72,6 +74,7 @@ class Server(uvicorn.Server):
 
     async def _wait_for_running(self) -> None:
         control: Control = self.lifespan.state["control"]
+        await asyncio.sleep(LAST_READ_SECONDS)
         control.draining = True
         running = set(self.server_state.tasks)
         if running:

@@ -104,8 +104,9 @@ def test_a_minute_of_load_with_fifty_switches_and_ten_reloads_fails_nothing(fres
 
 
 def test_ab04_after_the_answer_to_a_switch_every_reply_follows_it(tiny_artifacts: Path, tmp_path: Path) -> None:
-    options = ("--workers", "4", "--load", "all", "--weights", "v1=1")
+    options = ("--workers", "4", "--load", "all", "--weights", "v1=1", "--budget-ms", "10000")
     with serving(tiny_artifacts, tmp_path, *options) as service:
+        assert service.put("/models/v2").status_code == 200  # only what has weight is waited for at the start
         check_switched(service, "v2")
         service.workers()[1].kill()
         time.sleep(0.2)
