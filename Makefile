@@ -3,6 +3,8 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8080
 WORKERS ?= 2
+# How many tests run at once: most wait for servers, so a few more than there are cores.
+JOBS ?= 3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # For the images, each optional: BASE, the base image; TORCH_INDEX, an index to take torch from.
@@ -39,8 +41,8 @@ train: setup ## the demo's training alone: artifacts/v1 and artifacts/v2, if abs
 metrics: setup ## their offline metrics, as a Markdown table
 	@$(PY) tools/metrics_table.py artifacts/v1 artifacts/v2
 
-test: lint types ## the gate: lint, types, tests
-	@$(PY) -m pytest
+test: lint types ## the gate: lint, types, tests (JOBS at once)
+	@$(PY) -m pytest --numprocesses $(JOBS) --dist worksteal
 
 lint: setup ## ruff, actionlint, shellcheck
 	@$(PY) -m ruff check .

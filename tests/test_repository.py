@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {
-    "requirements.lock": ("serve", "train", "load", "dev"),
+    "requirements.lock": ("serve", "train", "tune", "notebooks", "load", "dev"),
     "requirements-serve.lock": ("serve",),
     "requirements-train.lock": ("train",),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch==2.13.0"
 FILES = {
-    "requirements.lock": ("serve", "train", "load", "dev"),
+    "requirements.lock": ("serve", "train", "tune", "notebooks", "load", "dev"),
     "requirements-serve.lock": ("serve",),
     "requirements-train.lock": ("train",),
 }

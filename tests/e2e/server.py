@@ -52,6 +52,8 @@ class Service:
             environment = {**clean, **self.environment}
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self.wait("/readyz" if ready else "/livez", seconds)
+        if ready and "all" in self.options:
+            self._wait_for_all(seconds)
 
     def wait(self, path: str, seconds: float) -> None:
         """Until `path` answers 200."""
@@ -66,6 +68,16 @@ class Service:
                 pass
             time.sleep(0.05)
         raise AssertionError(f"{path} never answered 200:\n{self.log}")
+
+    def _wait_for_all(self, seconds: float) -> None:
+        """Ready is said once those with weight are; a test of `--load all` means the others too."""
+        ends = time.monotonic() + seconds
+        while True:
+            states = [one["state"] for one in httpx.get(self.url + "/models", timeout=10).json()["models"]]
+            if all(state in ("ready", "failed") for state in states):
+                return
+            assert time.monotonic() < ends, f"not all versions were loaded:\n{self.log}"
+            time.sleep(0.05)
 
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
