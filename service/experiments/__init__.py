@@ -1,0 +1,1 @@
+"""Experiments: counts in, verdicts out, and what acts on them."""
