@@ -196,7 +196,7 @@ class Control:
         if time.monotonic() - self._told >= BEAT_SECONDS:
             await self._tell()
             self._metrics.sample()
-            await self._registry.refresh_known()
+            self.spawn(self._registry.refresh_known())  # not awaited: a slow disk must not silence this worker
 
     async def _tell(self) -> Document:
         """Record how far this worker is, and give the document of that very moment.

@@ -73,6 +73,9 @@ class Registry:
         self.workload = Load(settings.budget_ms / 1e3)
         # One thread: TorchScript's loader keeps a registry that concurrent loads have corrupted.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load", initializer=_give_way)
+        # Not the loads' thread: names must not wait for minutes of loading.
+        self._names_thread = ThreadPoolExecutor(1, thread_name_prefix="names", initializer=_give_way)
+        self._scanning = False
         self._folder_changed: list[tuple[str, int]] | None = None
         self.known = KnownNames.scan(settings.artifacts)
 
@@ -85,6 +88,7 @@ class Registry:
         # Whoever was waited for has been answered by now; what still runs has nobody to answer.
         await asyncio.gather(*(self._unload(version, 0.5) for version in list(self._ready)))
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._names_thread.shutdown(wait=False, cancel_futures=True)
 
     def get(self, version: str) -> Loaded | None:
         """The version where it is ready, else None."""
@@ -137,8 +141,14 @@ class Registry:
             del self._states[version]
 
     async def refresh_known(self) -> None:
-        """Learn the feature names of versions that were published since."""
-        self.known = await asyncio.get_running_loop().run_in_executor(self._thread, self._scan)
+        """Learn the feature names of versions that were published since; returns at once where that is under way."""
+        if self._scanning:
+            return
+        self._scanning = True
+        try:
+            self.known = await asyncio.get_running_loop().run_in_executor(self._names_thread, self._scan)
+        finally:
+            self._scanning = False
 
     async def _unload(self, version: str, seconds: float) -> None:
         loaded = self._ready.pop(version, None)

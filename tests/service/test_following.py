@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from service.control import Seat
+from service.opening import Alone, Computing
 from service.state import StateStore
 from tests.service.workplace import break_version, until, worker, workers
 
@@ -62,6 +64,29 @@ def test_a_restart_restores_a_version_at_weight_0(config):
                 return one.registry.get("v3") is not None
 
             await until(restored)
+
+    asyncio.run(main())
+
+
+class Slow(Alone):
+    """Loads take four seconds."""
+
+    def version(self, name, revision, *, beside=False):
+        time.sleep(4)
+        return super().version(name, revision, beside=beside)
+
+
+def test_a_worker_that_loads_goes_on_telling_that_it_lives(config, artifacts):
+    async def main():
+        opening = Slow(artifacts, Computing())
+        async with worker(replace(config, load="none", weights={}), ready=False, opening=opening) as one:
+            loading, ages = asyncio.create_task(one.put("/models/v2")), []
+            while not loading.done():
+                ages += [time.time() - worker.seen for worker in await one.control.workers()]
+                await asyncio.sleep(0.1)
+            assert (await loading).status_code == 200
+            assert len(ages) > 10
+            assert max(ages) < 2.2
 
     asyncio.run(main())
 

@@ -15,6 +15,7 @@ import httpx
 from service.app import create_app
 from service.config import Settings
 from service.control import Seat
+from service.opening import Opening
 from service.start import fill
 from service.state import StateStore
 
@@ -44,13 +45,15 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(settings: Settings, seat: Seat | None = None, *, ready: bool = True) -> AsyncIterator[Worker]:
+async def worker(
+    settings: Settings, seat: Seat | None = None, *, ready: bool = True, opening: Opening | None = None
+) -> AsyncIterator[Worker]:
     """A worker that accepts connections, and is `ready`; leaving ends it."""
     if seat is not None and seat.replacement:
         # Whom it replaces has filled the store.
         with StateStore.open(settings.state) as store:
             fill(store, settings)
-    app = create_app(settings, seat=seat)
+    app = create_app(settings, seat=seat, opening=opening)
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Any, receive: Any, send: Any) -> None:
