@@ -123,6 +123,8 @@ class Scorer:
         known = self._known()
         try:
             for request in requests:
+                if self._predictor.has_read(request):
+                    continue
                 faults, left = self._names.check(request, known, ignore=self._ignore_unknown)
                 self._check_form(request)
                 if faults:

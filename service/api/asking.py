@@ -18,7 +18,7 @@ from service.scoring.files import is_version_name
 from service.scoring.predictor import RankRequest, RowRequest
 from service.scoring.schema import nearest
 from service.scoring.values import Fault
-from service.traffic import unit_text
+from service.traffic import Assignment, unit_text
 
 RANK_KEYS = ("user", "context", "candidates", "top_k")
 MAX_EXPLAINED = 20
@@ -34,7 +34,8 @@ _ITEM_TYPES = frozenset((str, int, dict))
 class Asked:
     """A parsed request. `request` is None where no form can be made out; without faults all of it is right.
 
-    `unit` counts only if `has_unit`; else it is the unit feature's, see `find_unit`.
+    `unit` counts only if `has_unit`; else it is the unit feature's, see `find_unit`. `assigned` is where a split has
+    put it already.
     """
 
     request: Request | None = None
@@ -42,6 +43,7 @@ class Asked:
     unit: str | None = None
     version: str | None = None
     top_k: int | None = None
+    assigned: Assignment | None = None
     faults: list[Fault] = field(default_factory=list)
 
     def fault(self, loc: tuple[str | int, ...], msg: str, kind: str) -> None:

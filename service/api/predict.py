@@ -23,6 +23,7 @@ from service.api.answers import Choice, Reply, Timing
 from service.api.asking import Asked, parse, take_timeout
 from service.api.auth import check_client
 from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
+from service.api.glance import glance
 from service.batching import Answer, QueueFull
 from service.config import Settings
 from service.control import Control
@@ -32,7 +33,7 @@ from service.readiness import wedged
 from service.registry import Loaded, Registry
 from service.scorer import Request, Scored, Scorer
 from service.scoring.artifact import version_names
-from service.scoring.predictor import RankRequest
+from service.scoring.predictor import Predictor, RankRequest
 from service.scoring.values import EncodeError, Fault
 
 BODY_SECONDS = 10.0
@@ -149,6 +150,7 @@ class Predict:
         call.arrived = self._clock()
         if len(body) > LARGE_BODY:
             asked = await self._loop.run_in_executor(self._thread, self._parse, body, call.headers)
+            asked.assigned = None  # by a split that may be gone by now
         else:
             asked = self._parse(body, call.headers)
         timeout = take_timeout(asked, call.headers, self._settings.timeout_ms / 1e3 or None)
@@ -156,7 +158,12 @@ class Predict:
         return asked
 
     def _parse(self, body: bytes | bytearray, headers: Headers) -> Asked:
-        return parse(decode(body), headers, max_rows=self._settings.max_rows)
+        seen = glance(body, headers, self._control.split, self._predictor, self._settings.max_rows)
+        return seen or parse(decode(body), headers, max_rows=self._settings.max_rows)
+
+    def _predictor(self, version: str) -> Predictor | None:
+        loaded = self._registry.get(version)
+        return None if loaded is None else loaded.predictor
 
     def _choose(self, asked: Asked) -> tuple[Loaded, Choice]:
         """The version that answers. Raises NotReady; adds a fault for a unit that is none."""
@@ -165,7 +172,7 @@ class Predict:
         if asked.version is not None:
             choice = Choice(asked.version, split.experiment, "override", epoch, None)
         else:
-            given = split.assign(unit)
+            given = asked.assigned or split.assign(unit)
             choice = Choice(given.version, split.experiment, given.reason, epoch, given.propensity)
         loaded = self._registry.get(choice.version)
         if loaded is None:

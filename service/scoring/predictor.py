@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from service.scoring.encoded import Encoded, Floats, Ints, add_counts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.half import Half
+from service.scoring.keys import Odd
+from service.scoring.reader import LazyRows, ReadRows
 from service.scoring.rows import RowEncoder
 from service.scoring.schema import FeatureSchema
 from service.scoring.values import EncodeError, Fault
@@ -24,10 +27,11 @@ Values = Mapping[str, object]
 
 
 class RowRequest(NamedTuple):
-    """Rows that each carry all their features."""
+    """Rows that each carry all their features; `read` are the same, where a version has read them already."""
 
     instances: Sequence[Values]
     explain: bool = False
+    read: ReadRows | None = None
 
 
 class RankRequest(NamedTuple):
@@ -60,6 +64,7 @@ class Predictor:
         self.engine = engine
         self.catalog = catalog
         self._rows = RowEncoder(encoder)
+        self._reader = self._rows.reader(name for name in (encoder.schema.unit, encoder.schema.item) if name)
         self._users = RowEncoder(encoder, ("user", "context"))
         items = RowEncoder(encoder, ("item",))
         self._finder = CandidateFinder(encoder.schema, encoder.layout, items.encode) if encoder.schema.item else None
@@ -74,14 +79,27 @@ class Predictor:
     def device(self) -> str:
         return str(self.engine.device)
 
+    def read(self, data: Any, most: int, decode: Callable[[], Any]) -> RowRequest | None:
+        """The request whose 'instances' are this JSON, at most so many; None where it takes more than a glance.
+
+        `decode` gives the same rows, should they be looked at after all.
+        """
+        found = self._reader.read(data, most) if self._reader is not None else None
+        return None if found is None else RowRequest(LazyRows(len(found.ids), decode), read=found)
+
+    def has_read(self, request: RowRequest | RankRequest) -> bool:
+        """Whether this version has read the request: then it knows all of its names."""
+        read = request.read if isinstance(request, RowRequest) else None
+        return read is not None and read.reader is self._reader
+
     def encode(self, requests: Sequence[RowRequest | RankRequest], catalog: Catalog | None = None) -> Batch:
         """Encode requests as one, against the present catalog or the one given.
 
         EncodeError where any has a fault; a request that is alone has its faults placed as in its body.
         """
-        rows = [row for one in requests if isinstance(one, RowRequest) for row in one.instances]
+        plain = [one for one in requests if isinstance(one, RowRequest)]
         ranked = [one for one in requests if isinstance(one, RankRequest)]
-        whole = self._encode_rows(rows) if rows else None
+        whole = self._encode_plain(plain) if plain else None
         users, items = self._encode_rankings(ranked, catalog or self.catalog) if ranked else (None, None)
         parts = [one for one in (whole, users, None if items is None else items.fresh) if one is not None]
         ranks = [isinstance(one, RankRequest) for one in requests]
@@ -129,7 +147,18 @@ class Predictor:
         pool = Half.concat([self.engine.take(half, known), self.engine.items(items.fresh)])
         return pool, items.order(len(known))
 
-    def _encode_rows(self, rows: Sequence[Values]) -> Encoded:
+    def _encode_plain(self, requests: Sequence[RowRequest]) -> Encoded:
+        runs = [(has_read, list(run)) for has_read, run in groupby(requests, self.has_read)]
+        return Encoded.concat([self._finish(run) if has_read else self._encode_rows(run) for has_read, run in runs])
+
+    def _finish(self, requests: Sequence[RowRequest]) -> Encoded:
+        try:
+            return self._rows.finish([one.read for one in requests if one.read is not None])
+        except Odd:
+            return self._encode_rows(requests)
+
+    def _encode_rows(self, requests: Sequence[RowRequest]) -> Encoded:
+        rows = [row for one in requests for row in one.instances]
         try:
             return self._rows.encode(rows)
         except EncodeError as error:

@@ -6,7 +6,7 @@ out of the ordinary - a value that breaks a rule, most of all - goes the long wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from service.scoring.categorical import CategoricalField
-from service.scoring.encoded import Bag, Encoded, Floats, Ints
+from service.scoring.encoded import Bag, Encoded, Floats, Ints, add_counts
 from service.scoring.features import FeatureEncoder
 from service.scoring.fields import Field, missing_id
 from service.scoring.index import EMPTY, KeyIndex, Keys
 from service.scoring.keys import Odd, integer_block, text_block
 from service.scoring.layout import UNKNOWN
 from service.scoring.numeric import NumericField, scaled
+from service.scoring.reader import INTEGER, NUMBER, OTHER, TEXT, Entry, ReadRows, RowReader, is_compiled
 from service.scoring.schema import SIDES
 from service.scoring.values import FaultList
 
@@ -48,6 +49,28 @@ class RowEncoder:
             return self._encode(rows)
         except Odd:
             return self._encoder.encode_rows(rows, self._sides)
+
+    def reader(self, others: Iterable[str]) -> RowReader | None:
+        """What reads such rows straight from JSON, `others` being names that no column is made of.
+
+        None where it cannot: lists, times and hashed categories are for Python, as everything is without a compiler.
+        """
+        index = self._categories.index
+        if index is None or self._others or not is_compiled():
+            return None
+        entries = [*self._numbers.entries(), *self._categories.entries()]
+        names = {one.name for one in entries}
+        entries += [Entry(name, OTHER) for name in others if name not in names]
+        return RowReader(entries, len(self._numbers), self._columns, index)
+
+    def finish(self, read: Sequence[ReadRows]) -> Encoded:
+        """What was read by this version's reader, as `encode` would give it; raises Odd where it breaks a rule."""
+        raw = np.concatenate([one.numerics for one in read])
+        ids = np.concatenate([one.ids for one in read])
+        numerics = self._numbers.finish(raw, np.isnan(raw), ids)
+        return Encoded(
+            numerics, ids, (), add_counts(one.unknown for one in read), add_counts(one.missing for one in read)
+        )
 
     def _take(self, one: Field) -> None:
         """Give a field its columns, in the order of the tensors."""
@@ -106,6 +129,12 @@ class _Numbers:
         self._mean = np.array([one.mean for one in self._fields])
         self._groups = None
 
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def entries(self) -> list[Entry]:
+        return [Entry(one.feature.name, NUMBER, n) for n, one in enumerate(self._fields)]
+
     def encode(self, rows: Sequence[Row], ids: Ints, missing: Counts) -> Floats:
         """Scaled values (B, N); bins go into `ids`."""
         if not self._fields:
@@ -118,10 +147,15 @@ class _Numbers:
         except OverflowError:
             raise Odd from None
         absent = np.isnan(raw)
-        values = raw
         if absent.any():
-            values = np.where(absent, self._mean, raw)
             _count(missing, self._names, absent)
+        return self.finish(raw, absent, ids)
+
+    def finish(self, raw: npt.NDArray[np.float64], absent: npt.NDArray[np.bool_], ids: Ints) -> Floats:
+        """Raw values (B, N) scaled, the mean where they are absent; bins go into `ids`. Raises Odd."""
+        if not self._fields:
+            return np.zeros((len(raw), 0), np.float32)
+        values = np.where(absent, self._mean, raw) if absent.any() else raw
         scaled = self._scale(values)
         if not np.isfinite(scaled).all() or not np.isfinite(values).all():
             raise Odd
@@ -156,24 +190,27 @@ class _Categories:
     """Single categories that are found in the version's index: by text, or by number where all are integers."""
 
     def __init__(self) -> None:
-        self._index: KeyIndex | None = None
+        self.index: KeyIndex | None = None
         self._texts, self._integers = _Group(), _Group()
 
     def takes(self, one: CategoricalField) -> bool:
         column = one.vocabulary.column
         if column is None or one.vocabulary.buckets or one.vocabulary.boolean:
             return False
-        return self._index is None or column.index is self._index
+        return self.index is None or column.index is self.index
 
     def add(self, one: CategoricalField, place: int) -> None:
         column = one.vocabulary.column
         assert column is not None  # it was asked for
-        self._index = column.index
+        self.index = column.index
         group = self._integers if column.integers else self._texts
         group.add(one, place, column.salt)
 
+    def entries(self) -> list[Entry]:
+        return [*self._texts.entries(TEXT), *self._integers.entries(INTEGER)]
+
     def encode(self, rows: Sequence[Row], ids: Ints, unknown: Counts, missing: Counts) -> None:
-        if self._index is None:
+        if self.index is None:
             return
         groups: list[tuple[_Group, Keys, npt.NDArray[np.bool_]]] = []
         if self._texts.names:
@@ -181,7 +218,7 @@ class _Categories:
         if self._integers.names:
             groups.append((self._integers, *integer_block(self._integers.flat(rows))))
         keys = [(keys.reshape(len(rows), -1) ^ group.salts).ravel() for group, keys, _ in groups]
-        found = self._index.find(keys[0] if len(keys) == 1 else np.concatenate(keys))
+        found = self.index.find(keys[0] if len(keys) == 1 else np.concatenate(keys))
         start = 0
         for group, _, absent in groups:
             size = len(rows) * len(group.names)
@@ -206,6 +243,10 @@ class _Group:
         self._getter = _getter(self.names)
         consecutive = self._places == list(range(self._places[0], place + 1))
         self._where: Any = slice(self._places[0], place + 1) if consecutive else self._places
+
+    def entries(self, kind: int) -> list[Entry]:
+        found = zip(self.names, self._places, self.salts.tolist(), self._absent, strict=True)
+        return [Entry(name, kind, place, salt, absent) for name, place, salt, absent in found]
 
     def flat(self, rows: Sequence[Row]) -> Values:
         return _flat(self._getter, self.names, rows)

@@ -80,10 +80,17 @@ async def workers(settings: Settings, count: int) -> AsyncIterator[list[Worker]]
 
 
 async def until_ready(one: Worker) -> None:
-    ends = time.monotonic() + 10
-    while (why := one.control.unready()) is not None:
+    """Ready is said once the versions with weight are; a test means the others that are to be loaded too."""
+    ends = time.monotonic() + 30
+    while (why := one.control.unready() or _to_load(one)) is not None:
         assert time.monotonic() < ends, why
         await asyncio.sleep(0.02)
+
+
+def _to_load(one: Worker) -> str | None:
+    states = one.registry.states()
+    left = [name for name in one.control.document.loaded if states.get(name, ("",))[0] not in ("ready", "failed")]
+    return f"{left} are not loaded yet" if left else None
 
 
 def settings(artifacts: Path, state: Path, **more: Any) -> Settings:

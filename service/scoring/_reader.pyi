@@ -1,0 +1,17 @@
+from typing import Any
+
+import numpy.typing as npt
+
+class Reader:
+    def __init__(
+        self,
+        plan: tuple[tuple[str, int, int, int, int], ...],
+        numerics: int,
+        ids: int,
+        keys: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        bits: int,
+        reach: int,
+        /,
+    ) -> None: ...
+    def read(self, data: Any, most: int, /) -> tuple[int, bytes, bytes, dict[str, int], dict[str, int]] | None: ...

@@ -1,0 +1,108 @@
+"""Rows of a request straight from their JSON, without a Python object a value, where a compiler was at hand.
+
+`_reader.c` reads the ordinary alone, and says so where it did not: `rows.py` then does the same value by value, and is
+what a test holds it equal to. Without the compiled module everything goes that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from service.scoring.encoded import Ints
+from service.scoring.index import KeyIndex
+
+try:
+    from service.scoring._reader import Reader
+except ImportError:  # installed where there was no compiler
+    Reader = None  # type: ignore[assignment,misc]  # the one place that knows whether it is there
+
+NUMBER, INTEGER, TEXT, OTHER = range(4)  # as in _reader.c
+
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """B rows as they were sent: raw numerics (B, N), NaN where missing, and ids (B, C); bins are still to be filled in.
+
+    `unknown` and `missing` count values by feature name. `reader` is whose they are.
+    """
+
+    reader: RowReader
+    numerics: npt.NDArray[np.float64]
+    ids: Ints
+    unknown: dict[str, int]
+    missing: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How one name's values are read; `place` is a column of the numerics, or of the ids."""
+
+    name: str
+    kind: int
+    place: int = 0
+    salt: int = 0
+    missing: int = 0
+
+
+class RowReader:
+    """Reads the rows of one version: N numerics and C id columns, all categories by one index."""
+
+    def __init__(self, entries: Sequence[Entry], numerics: int, ids: int, index: KeyIndex) -> None:
+        plan = tuple((one.name, one.kind, one.place, one.salt, one.missing) for one in entries)
+        self._numerics, self._ids = numerics, ids
+        self._reader = Reader(plan, numerics, ids, index.keys, index.values, index.bits, index.reach)
+
+    def read(self, data: Any, most: int) -> ReadRows | None:
+        """The rows of a JSON list (bytes, or what lends them) of at least one and at most `most` objects.
+
+        None where it is not for this reader.
+        """
+        found = self._reader.read(data, most)
+        if found is None:
+            return None
+        rows, numerics, ids, unknown, missing = found
+        return ReadRows(
+            self,
+            np.frombuffer(numerics, np.float64).reshape(rows, self._numerics),
+            np.frombuffer(ids, np.int64).reshape(rows, self._ids),
+            unknown,
+            missing,
+        )
+
+
+def is_compiled() -> bool:
+    """Whether there is a compiled reader at all."""
+    return Reader is not None
+
+
+class LazyRows(Sequence[Values]):
+    """`count` rows that are decoded only where somebody looks at them."""
+
+    def __init__(self, count: int, decode: Callable[[], Any]) -> None:
+        self._count, self._decode = count, decode
+        self._rows: list[Values] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Values]:
+        return iter(self._decoded())
+
+    @overload
+    def __getitem__(self, index: int) -> Values: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Values]: ...
+    def __getitem__(self, index: int | slice) -> Values | Sequence[Values]:
+        return self._decoded()[index]
+
+    def _decoded(self) -> list[Values]:
+        if self._rows is None:
+            self._rows = self._decode()
+        return self._rows

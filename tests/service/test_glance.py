@@ -1,0 +1,72 @@
+"""The usual request in row form, and what is left to the whole parser."""
+
+import json
+
+import pytest
+
+from service.api.glance import glance
+from service.scoring.predictor import RowRequest
+from service.scoring.reader import is_compiled
+from service.traffic import Split
+
+SPLIT = Split("home", (("v1", 0.5), ("v2", 0.5)), 1.0, "v1")
+
+
+class Reading:
+    """A version that reads everything, and remembers what."""
+
+    def read(self, data, most, decode):
+        self.rows = decode()
+        return RowRequest(self.rows)
+
+
+def ask(body, headers=None, version=None):
+    return glance(json.dumps(body).encode(), headers or {}, SPLIT, lambda _: version or Reading(), 10)
+
+
+def test_the_usual_request_is_assigned_and_read():
+    asked = ask({"instances": [{"age": 3}], "unit_id": 42})
+    assert (asked.has_unit, asked.unit) == (True, "42")
+    assert asked.assigned == SPLIT.assign("42")
+    assert list(asked.request.instances) == [{"age": 3}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instances": [{}]},
+        {"instances": [{}], "unit_id": ""},
+        {"instances": [{}], "unit_id": None},
+        {"instances": [{}], "unit_id": True},
+        {"instances": [{}], "unit_id": 1.5},
+        {"instances": [{}], "unit_id": "u", "explain": True},
+        {"instances": [{}], "unit_id": "u", "version": "v1"},
+        {"instances": [{}], "unit_id": "u", "user": {}},
+        {"unit_id": "u"},
+        [],
+    ],
+)
+def test_everything_else_is_left_to_the_parser(body):
+    assert ask(body) is None
+
+
+def test_a_version_asked_for_by_header_is_left_to_the_parser():
+    assert ask({"instances": [{}], "unit_id": "u"}, {b"x-model-version": b"v1"}) is None
+
+
+def test_what_is_no_json_is_left_to_the_parser():
+    assert glance(b'{"instances": [{}], "unit_id": "u"', {}, SPLIT, lambda _: Reading(), 10) is None
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the reader was not compiled here")
+def test_scores_are_those_of_the_whole_parser(artifacts, tmp_path):
+    from tests.service.workplace import with_two_versions
+
+    async def check(one):
+        rows = [{"age": 30}, {"age": 31.5}, {}]
+        glanced = (await one.client.post("/predict", json={"instances": rows, "unit_id": "u1"})).json()
+        parsed = (await one.client.post("/predict", json={"instances": rows}, headers={"X-Unit-Id": "u1"})).json()
+        assert glanced["assignment"] == parsed["assignment"]
+        assert glanced["predictions"] == parsed["predictions"]
+
+    with_two_versions(check)(artifacts, tmp_path)
