@@ -85,6 +85,8 @@ class FeatureNames:
             yield ("user",), "user", _others(request.user, self.user)
         if not request.context.keys() <= self.context:
             yield ("context",), "context", _others(request.context, self.context)
+        if request.keys is not None:
+            return  # ids alone
         for n, candidate in enumerate(request.candidates if dict in set(map(type, request.candidates)) else ()):
             if type(candidate) is dict and not candidate.keys() <= self.item:
                 yield ("candidates", n), "item", _others(candidate, self.item)

@@ -1,7 +1,7 @@
-/* Rows of a request, straight from their JSON to numbers and ids.
+/* Rows of a request, and item ids, straight from their JSON to numbers and ids.
  *
- * It reads the ordinary alone: a list of flat objects whose names it knows, with numbers, plain strings and null.
- * For everything else `read` gives None, and reader.py's caller goes the long way, which says what is wrong. So it may
+ * It reads the ordinary alone: a list of flat objects whose names it knows, with numbers, plain strings and null; or a
+ * list of numbers or plain strings. For everything else `read` and `read_keys` give None, and reader.py's caller goes the long way, which says what is wrong. So it may
  * refuse what is right, but must never read what is wrong, nor read anything in another way: rows.py is the measure.
  */
 #define PY_SSIZE_T_CLEAN
@@ -519,6 +519,50 @@ static void Reader_dealloc(Reader *self) {
     Py_DECREF(type);
 }
 
+/* read_keys(data, integers, most): the unsalted key of each category of a list, in bytes; or None. */
+static PyObject *read_keys(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    int integers;
+    Py_ssize_t most, count = 0, room;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*pn", &data, &integers, &most))
+        return NULL;
+    Text text = {data.buf, (const char *)data.buf + data.len};
+    Name column = {.kind = integers ? INTEGER : TEXT};
+    room = data.len / 2 + 1; /* each is a byte at least, and a comma */
+    if (room > most)
+        room = most > 0 ? most : 0;
+    uint64_t *keys = PyMem_Malloc(((size_t)room + 1) * sizeof(uint64_t));
+    PyObject *result = NULL;
+    if (keys == NULL) {
+        PyErr_NoMemory();
+    } else {
+        int right = take(&text, '[');
+        do {
+            uint8_t there = 0;
+            if (right)
+                skip_space(&text);
+            right = right && count < room && take_category(&text, &column, &keys[count], &there) && there;
+            count++;
+        } while (right && take(&text, ','));
+        right = right && take(&text, ']');
+        skip_space(&text);
+        if (right && text.at == text.end)
+            result = PyBytes_FromStringAndSize((const char *)keys, count * (Py_ssize_t)sizeof(uint64_t));
+        else
+            result = Py_NewRef(Py_None);
+    }
+    PyMem_Free(keys);
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"read_keys", read_keys, METH_VARARGS,
+     "read_keys(data, integers, most): the key of each category of a list, or None where one is out of the ordinary."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMethodDef Reader_methods[] = {
     {"read", (PyCFunction)Reader_read, METH_VARARGS,
      "read(data, most): (rows, numerics, ids, unknown, missing), or None where something is out of the ordinary."},
@@ -541,7 +585,8 @@ static PyType_Spec Reader_spec = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "_reader", .m_doc = "Rows of a request from JSON, see reader.py.", .m_size = 0};
+    PyModuleDef_HEAD_INIT, .m_name = "_reader", .m_doc = "Rows of a request from JSON, see reader.py.", .m_size = 0,
+    .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__reader(void) {
     PyObject *made = PyModule_Create(&module);

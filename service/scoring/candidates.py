@@ -9,6 +9,7 @@ import numpy as np
 
 from service.scoring.catalog import Catalog
 from service.scoring.encoded import Encoded, Ints
+from service.scoring.index import Keys
 from service.scoring.keys import Odd, find_values
 from service.scoring.layout import Layout
 from service.scoring.schema import FeatureSchema
@@ -60,6 +61,16 @@ class Items:
             np.concatenate([one.places + start for one, start in zip(items, starts, strict=False)]),
             np.concatenate([one.strangers + start for one, start in zip(items, starts, strict=False)]),
         )
+
+
+def find_keys(keys: Keys, catalog: Catalog) -> Items | None:
+    """The items of unsalted keys (n,); None where the catalog lacks one."""
+    column = catalog.items
+    rows = column.index.find(keys ^ np.uint64(column.salt)).astype(np.int64)
+    if (rows < 0).any():
+        return None
+    nothing = np.zeros(0, np.int64)
+    return Items(catalog, rows, None, nothing, nothing)
 
 
 class CandidateFinder:

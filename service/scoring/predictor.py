@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from service.scoring.batch import Batch
-from service.scoring.candidates import CandidateFinder, Items
+from service.scoring.candidates import CandidateFinder, Items, find_keys
 from service.scoring.catalog import Catalog
 from service.scoring.encoded import Encoded, Floats, Ints, add_counts
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.half import Half
 from service.scoring.keys import Odd
-from service.scoring.reader import LazyRows, ReadRows
+from service.scoring.reader import Lazy, ReadKeys, ReadRows, read_ids
 from service.scoring.rows import RowEncoder
 from service.scoring.schema import FeatureSchema
 from service.scoring.values import EncodeError, Fault
@@ -35,12 +35,16 @@ class RowRequest(NamedTuple):
 
 
 class RankRequest(NamedTuple):
-    """One user in one context, and the candidates: item ids, or objects with the item key and item features."""
+    """One user in one context, and the candidates: item ids, or objects with the item key and item features.
+
+    `keys` are the same candidates, where they have been read already: item ids alone.
+    """
 
     user: Values
     candidates: Sequence[object]
     context: Values = MappingProxyType({})
     explain: bool = False
+    keys: ReadKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,22 @@ class Predictor:
     def device(self) -> str:
         return str(self.engine.device)
 
-    def read(self, data: Any, most: int, decode: Callable[[], Any]) -> RowRequest | None:
+    def read_candidates(
+        self, data: Any, most: int, decode: Callable[[], Any]
+    ) -> tuple[Sequence[object], ReadKeys] | None:
+        """As `read_rows`, of 'candidates' that are item ids alone."""
+        if self.catalog is None:
+            return None
+        keys = read_ids(data, most, integers=self.catalog.items.integers)
+        return None if keys is None else (Lazy(len(keys.keys), decode), keys)
+
+    def read_rows(self, data: Any, most: int, decode: Callable[[], Any]) -> RowRequest | None:
         """The request whose 'instances' are this JSON, at most so many; None where it takes more than a glance.
 
         `decode` gives the same rows, should they be looked at after all.
         """
         found = self._reader.read(data, most) if self._reader is not None else None
-        return None if found is None else RowRequest(LazyRows(len(found.ids), decode), read=found)
+        return None if found is None else RowRequest(Lazy(len(found.ids), decode), read=found)
 
     def has_read(self, request: RowRequest | RankRequest) -> bool:
         """Whether this version has read the request: then it knows all of its names."""
@@ -167,8 +180,9 @@ class Predictor:
     def _encode_rankings(self, requests: Sequence[RankRequest], catalog: Catalog | None) -> tuple[Encoded, Items]:
         assert catalog is not None  # the caller asked for the ranking form of a version that has an item key
         assert self._finder is not None  # as above
+        found = self._find(requests, catalog)
         candidates = requests[0].candidates
-        if len(requests) > 1:
+        if found is None and len(requests) > 1:
             candidates = [item for one in requests for item in one.candidates]
         try:
             users = self._users.encode([self._user(one) for one in requests])
@@ -180,7 +194,12 @@ class Predictor:
             except EncodeError as more:
                 faults = [*faults, *more.faults]
             raise EncodeError(faults) from None
-        return users, self._finder.find(candidates, catalog)
+        return users, self._finder.find(candidates, catalog) if found is None else found
+
+    def _find(self, requests: Sequence[RankRequest], catalog: Catalog) -> Items | None:
+        """The candidates of all requests where these have been read, and the catalog has each."""
+        keys = [one.keys.keys for one in requests if one.keys and one.keys.integers == catalog.items.integers]
+        return find_keys(np.concatenate(keys), catalog) if len(keys) == len(requests) else None
 
     def _user(self, request: RankRequest) -> Values:
         """One row of the user's and the context's features, each from its own object alone."""

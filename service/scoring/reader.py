@@ -1,29 +1,29 @@
-"""Rows of a request straight from their JSON, without a Python object a value, where a compiler was at hand.
+"""Rows of a request, and ids of candidates, straight from their JSON where a compiler was at hand.
 
-`_reader.c` reads the ordinary alone, and says so where it did not: `rows.py` then does the same value by value, and is
-what a test holds it equal to. Without the compiled module everything goes that way.
+No Python object is made for a value then. `_reader.c` reads the ordinary alone, and says so where it did not: `rows.py`
+does the same value by value, and is what a test holds it equal to. Without the compiled module all goes that way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from service.scoring.encoded import Ints
-from service.scoring.index import KeyIndex
+from service.scoring.index import KeyIndex, Keys
 
 try:
-    from service.scoring._reader import Reader
+    from service.scoring._reader import Reader, read_keys
 except ImportError:  # installed where there was no compiler
     Reader = None  # type: ignore[assignment,misc]  # the one place that knows whether it is there
 
 NUMBER, INTEGER, TEXT, OTHER = range(4)  # as in _reader.c
 
-Values = Mapping[str, object]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,32 +77,48 @@ class RowReader:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ReadKeys:
+    """The unsalted keys (n,) of n candidates, none of them missing; `integers` as the column has it (index.py)."""
+
+    keys: Keys
+    integers: bool
+
+
+def read_ids(data: Any, most: int, *, integers: bool) -> ReadKeys | None:
+    """The ids of a JSON list of at least one and at most `most`; None where it takes more than that to read it."""
+    if Reader is None:
+        return None
+    found = read_keys(data, integers, most)
+    return None if found is None else ReadKeys(np.frombuffer(found, np.uint64), integers)
+
+
 def is_compiled() -> bool:
     """Whether there is a compiled reader at all."""
     return Reader is not None
 
 
-class LazyRows(Sequence[Values]):
-    """`count` rows that are decoded only where somebody looks at them."""
+class Lazy(Sequence[T]):
+    """A list of `count` parts that is decoded only where somebody looks at it."""
 
     def __init__(self, count: int, decode: Callable[[], Any]) -> None:
         self._count, self._decode = count, decode
-        self._rows: list[Values] | None = None
+        self._parts: list[T] | None = None
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Values]:
+    def __iter__(self) -> Iterator[T]:
         return iter(self._decoded())
 
     @overload
-    def __getitem__(self, index: int) -> Values: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Values]: ...
-    def __getitem__(self, index: int | slice) -> Values | Sequence[Values]:
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         return self._decoded()[index]
 
-    def _decoded(self) -> list[Values]:
-        if self._rows is None:
-            self._rows = self._decode()
-        return self._rows
+    def _decoded(self) -> list[T]:
+        if self._parts is None:
+            self._parts = self._decode()
+        return self._parts

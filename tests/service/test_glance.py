@@ -2,22 +2,28 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from service.api.glance import glance
-from service.scoring.predictor import RowRequest
-from service.scoring.reader import is_compiled
+from service.scoring.predictor import RankRequest, RowRequest
+from service.scoring.reader import ReadKeys, is_compiled
 from service.traffic import Split
 
 SPLIT = Split("home", (("v1", 0.5), ("v2", 0.5)), 1.0, "v1")
 
 
-class Reading:
-    """A version that reads everything, and remembers what."""
+KEYS = ReadKeys(np.zeros(0, np.uint64), True)
 
-    def read(self, data, most, decode):
-        self.rows = decode()
-        return RowRequest(self.rows)
+
+class Reading:
+    """A version that reads everything."""
+
+    def read_rows(self, data, most, decode):
+        return RowRequest(decode())
+
+    def read_candidates(self, data, most, decode):
+        return decode(), KEYS
 
 
 def ask(body, headers=None, version=None):
@@ -31,6 +37,13 @@ def test_the_usual_request_is_assigned_and_read():
     assert list(asked.request.instances) == [{"age": 3}]
 
 
+def test_the_usual_ranking_is_assigned_and_read():
+    asked = ask({"user": {"age": 3}, "candidates": [5, 6], "unit_id": "u", "top_k": 1, "context": {"hour": 4}})
+    assert asked.assigned == SPLIT.assign("u")
+    assert asked.request == RankRequest({"age": 3}, [5, 6], {"hour": 4}, keys=KEYS)
+    assert asked.top_k == 1
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -42,6 +55,14 @@ def test_the_usual_request_is_assigned_and_read():
         {"instances": [{}], "unit_id": "u", "explain": True},
         {"instances": [{}], "unit_id": "u", "version": "v1"},
         {"instances": [{}], "unit_id": "u", "user": {}},
+        {"instances": [{}], "unit_id": "u", "top_k": 1},
+        {"instances": [{}], "unit_id": "u", "context": {}},
+        {"instances": [{}], "unit_id": "u", "candidates": [1]},
+        {"user": {}, "candidates": [1], "unit_id": "u", "top_k": 0},
+        {"user": {}, "candidates": [1], "unit_id": "u", "top_k": "1"},
+        {"user": {}, "candidates": [1], "unit_id": "u", "explain": True},
+        {"user": [], "candidates": [1], "unit_id": "u"},
+        {"user": {}, "candidates": [1]},
         {"unit_id": "u"},
         [],
     ],
@@ -68,5 +89,21 @@ def test_scores_are_those_of_the_whole_parser(artifacts, tmp_path):
         parsed = (await one.client.post("/predict", json={"instances": rows}, headers={"X-Unit-Id": "u1"})).json()
         assert glanced["assignment"] == parsed["assignment"]
         assert glanced["predictions"] == parsed["predictions"]
+
+    with_two_versions(check)(artifacts, tmp_path)
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the reader was not compiled here")
+@pytest.mark.parametrize("candidates", [["i1", "i2", "i1"], ["i1", "not there"], ["i1", {"item_id": "i2"}], [""], [7]])
+def test_a_ranking_is_answered_as_by_the_whole_parser(artifacts, tmp_path, candidates):
+    from tests.service.workplace import with_two_versions
+
+    async def check(one):
+        body = {"user": {"age": 30}, "candidates": candidates, "top_k": 2}
+        glanced = await one.client.post("/predict", json={**body, "unit_id": "u1"})
+        parsed = await one.client.post("/predict", json=body, headers={"X-Unit-Id": "u1"})
+        assert glanced.status_code == parsed.status_code
+        for key in ("assignment", "ranking", "unknown_items", "detail"):
+            assert glanced.json().get(key) == parsed.json().get(key)
 
     with_two_versions(check)(artifacts, tmp_path)

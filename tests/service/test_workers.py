@@ -113,9 +113,9 @@ def test_a_killed_worker_is_replaced_by_one_with_the_current_split(service):
     httpx.put(f"{service.url}/models/weights", json={"weights": {"v1": 1}}).raise_for_status()
     victim, survivor = service.workers()
     victim.kill()
-    service.until(lambda: len(service.workers()) == 2 and victim.pid not in [w.pid for w in service.workers()])
-    newcomer = next(worker for worker in service.workers() if worker.pid != survivor.pid)
-    ready = {line["version"] for line in _ready_lines(service, newcomer.pid)}
+    service.until(lambda: {line["pid"] for line in service.events("version ready")} - {victim.pid, survivor.pid})
+    [newcomer] = {line["pid"] for line in service.events("version ready")} - {victim.pid, survivor.pid}
+    ready = {line["version"] for line in _ready_lines(service, newcomer)}
     assert ready == {"v1", "v2", "v3"}
     answers = [predict(service.url) for _ in range(30)]
     assert {answer.json()["model_version"] for answer in answers} == {"v1"}
