@@ -96,6 +96,11 @@ class Predict:
         if reply is not None:
             await reply.send(send)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no time for one more request of the usual size."""
+        return self._registry.workload.is_full
+
     def turn_away(self, headers: Iterable[tuple[bytes, bytes]]) -> Reply | None:
         """The answer to a request that there is no time for, by its headers alone; None where there is time."""
         try:

@@ -56,13 +56,16 @@ class Load:
 
         `waited` is how long it has been here. Where nothing is at hand there is room for anything.
         """
-        if not self._count:
-            return
-        if seconds is None:
-            seconds = self._typical
-        drain = self.drain_seconds
-        if waited + drain + seconds * self.stretch > self._limit:
-            raise QueueFull("more requests than can be answered in time", drain)
+        if self._is_beyond(self._typical if seconds is None else seconds, waited):
+            raise QueueFull("more requests than can be answered in time", self.drain_seconds)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether work as usual could not be answered in time."""
+        return self._is_beyond(self._typical, 0.0)
+
+    def _is_beyond(self, seconds: float, waited: float) -> bool:
+        return bool(self._count) and waited + self.drain_seconds + seconds * self.stretch > self._limit
 
     def take(self, seconds: float) -> None:
         """Work is taken on."""

@@ -1,0 +1,47 @@
+"""What of a connection's bytes may be refused unparsed: one whole usual request, and nothing else."""
+
+import pytest
+
+from service.workers.protocol import usual_head
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+
+
+def with_header(line: bytes) -> bytes:
+    return HEAD.replace(b"Host: a\r\n", b"Host: a\r\n" + line + b"\r\n") + b"{}"
+
+
+def test_a_whole_request_is_usual():
+    assert usual_head(HEAD + b"{}") == HEAD
+    assert usual_head(with_header(b"X-Request-Id: r-1")) is not None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        HEAD,
+        HEAD + b"{",
+        HEAD + b"{}{",
+        HEAD + b"{}" + HEAD,
+        HEAD.replace(b"POST", b"GET") + b"{}",
+        HEAD.replace(b"/predict", b"/predict?x=1") + b"{}",
+        HEAD.replace(b"/predict", b"/models") + b"{}",
+        HEAD.replace(b"HTTP/1.1", b"HTTP/1.0") + b"{}",
+        HEAD.replace(b"\r\n", b"\n") + b"{}",
+        HEAD.replace(b"Content-Length: 2\r\n", b"") + b"{}",
+        HEAD.replace(b"Content-Length: 2", b"Content-Length: +2") + b"{}",
+        HEAD.replace(b"Content-Length: 2", b"Content-Length: 2, 2") + b"{}",
+        HEAD.replace(b"Content-Length: 2", b"Content-Length : 2") + b"{}",
+        with_header(b"Content-Length: 2"),
+        with_header(b"content-length: 9"),
+        with_header(b"Transfer-Encoding: chunked"),
+        with_header(b"Connection: close"),
+        with_header(b"Expect: 100-continue"),
+        with_header(b"Upgrade: h2c"),
+        with_header(b"X-Bad: \x00"),
+        with_header(b" folded: line"),
+    ],
+)
+def test_all_else_is_for_the_parser(data):
+    assert usual_head(data) is None
