@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """`alpha` is the chance that an experiment without a difference is ever judged to have one, over all looks together.
+    """`alpha` is the chance that an experiment without a difference is ever judged to have one, over all its looks.
 
     `planned` (N*) is the expected size at the decision, in exposures of an equally split test: intervals are tightest
     there and valid everywhere. `margin` is the relative lift that does not matter: an interval inside it on both sides

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.experiments.evidence import Arm, Epoch
+from service.experiments.evidence import Epoch
+from service.experiments.table import has_traffic
 
 Floats = npt.NDArray[np.float64]
 
@@ -79,7 +80,7 @@ def check_units(epoch: Epoch) -> UnitCheck:
     hashes = [np.unique(arm.units) for arm in epoch.arms]
     together = np.concatenate([*hashes, np.zeros(0, np.uint64)])
     doubled = len(together) - len(np.unique(together))
-    unweighted = tuple(arm.version for arm in epoch.arms if arm.share <= 0 and _has_traffic(arm))
+    unweighted = tuple(arm.version for arm in epoch.arms if arm.share <= 0 and has_traffic(arm))
     units, shares = [counts[arm.version] for arm in weighted], [arm.share for arm in weighted]
     if (missing := 1.0 - math.fsum(shares)) > 1e-6:
         # An arm with weight that nobody has counted must not look like one that is not there.
@@ -114,7 +115,3 @@ def check_errors(epochs: Iterable[Epoch], version: str, default: str) -> ErrorCh
             errors, others = errors + arm.errors, others + base.errors
             expected += share * sum(counts)
     return ErrorCheck(errors, others, p_of(combined(ln_factors)), errors > expected)
-
-
-def _has_traffic(arm: Arm) -> bool:
-    return bool(len(arm.units) or arm.errors or arm.predictions.any() or arm.impressions.any() or arm.clicks.any())

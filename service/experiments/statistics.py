@@ -52,7 +52,7 @@ def standardised(clicks: Numbers, exposures: Numbers, weights: Numbers) -> Estim
 
 
 def overlap(base: Numbers, other: Numbers) -> Floats:
-    """Weights (..., E) of the epochs in a comparison, from both arms' exposures (..., E): the Mantel-Haenszel a b/(a+b).
+    """Weights (..., E) of the epochs in a comparison, from both arms' exposures (..., E): Mantel-Haenszel's a b/(a+b).
 
     Proportional to the inverse variance of a difference where both arms vary alike. The measured inverse variance is
     not used: a rate that is low by chance has a low variance too, would weigh more, and pull the estimate down.
