@@ -1,7 +1,8 @@
 """What GET /experiments/{name} answers: evidence in, figures and a verdict out. Pure functions.
 
 A version's `ctr` and `lift` are weighed over epochs, so where the split changed they are not the pooled clicks by
-impressions that stand beside them.
+impressions that stand beside them. Clicks still to come are missing in all arms of an epoch alike, so a young epoch
+lowers rates, not lifts.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def report(
         "default": evidence.default,
         "basis": table.basis,
         "versions": [_version(evidence, table, name, comparisons.get(name), settings) for name in table.versions],
+        "settings": {"alpha": settings.alpha, "planned": settings.planned, "margin": settings.margin},
         "srm": {"p": split.p, "state": split.state},
         "epochs": _epochs(evidence, split, settings),
         "shadow": shadow,
@@ -49,6 +51,8 @@ def report(
 
 def compared(table: Table, settings: ReportSettings) -> dict[str, Comparison]:
     """Every challenger against the default."""
+    if not table.versions:
+        return {}
     base, many = table.row(table.versions[0]), len(table.challengers)
     return {version: compare(base, table.row(version), many, settings) for version in table.challengers}
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.experiments.evidence import Epoch
-from service.experiments.table import has_traffic
+from service.experiments.table import distinct, has_traffic
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,9 +77,7 @@ def check_units(epoch: Epoch) -> UnitCheck:
     """Judge one epoch."""
     weighted = [arm for arm in epoch.arms if arm.share > 0]
     counts = {arm.version: len(arm.units) for arm in epoch.arms}
-    hashes = [np.unique(arm.units) for arm in epoch.arms]
-    together = np.concatenate([*hashes, np.zeros(0, np.uint64)])
-    doubled = len(together) - len(np.unique(together))
+    doubled = sum(counts.values()) - distinct([arm.units for arm in epoch.arms])
     unweighted = tuple(arm.version for arm in epoch.arms if arm.share <= 0 and has_traffic(arm))
     units, shares = [counts[arm.version] for arm in weighted], [arm.share for arm in weighted]
     if (missing := 1.0 - math.fsum(shares)) > 1e-6:

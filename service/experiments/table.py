@@ -5,13 +5,14 @@ Shape letters: V versions, E epochs, K sub-buckets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from service.experiments.evidence import SUB_BUCKETS, Arm, Counts, Evidence, Joined
+from service.experiments.evidence import SUB_BUCKETS, Arm, Counts, Evidence, Hashes, Joined
 
 Basis = Literal["impressions", "predictions"]
 
@@ -46,7 +47,7 @@ def table_of(evidence: Evidence) -> Table:
     arms = [arm for epoch in evidence.epochs for arm in epoch.arms]
     weighted = {arm.version for arm in arms if arm.share > 0}
     seen = weighted | {arm.version for arm in arms if has_traffic(arm)}
-    versions = (evidence.default, *sorted(seen - {evidence.default}))
+    versions = (*([evidence.default] if evidence.default else []), *sorted(seen - {evidence.default}))
     predictions, impressions, clicks = (
         np.zeros((len(versions), len(evidence.epochs), SUB_BUCKETS), np.int64) for _ in range(3)
     )
@@ -73,10 +74,17 @@ def distinct_units(evidence: Evidence, version: str) -> int:
     if not epochs:
         return 0
     threshold = min(epoch.threshold for epoch in epochs)
-    units = np.unique(np.concatenate([arm.units for one in epochs for arm in one.arms if arm.version == version]))
+    units = [arm.units for one in epochs for arm in one.arms if arm.version == version]
     if threshold < 1.0:
-        units = units[units < np.uint64(int(threshold * 2**64))]
-    return round(len(units) / threshold)
+        limit = np.uint64(int(threshold * 2**64))
+        units = [hashes[hashes < limit] for hashes in units]
+    return round(distinct(units) / threshold)
+
+
+def distinct(units: Sequence[Hashes]) -> int:
+    """How many different units there are in all of these together."""
+    together = np.sort(np.concatenate([*units, np.zeros(0, np.uint64)]))
+    return len(together) and 1 + int(np.count_nonzero(together[1:] != together[:-1]))
 
 
 def joined_of(evidence: Evidence, version: str) -> Joined | None:

@@ -11,7 +11,7 @@ from scipy import stats
 from service.experiments.comparison import Comparison, compare
 from service.experiments.report import report
 from service.experiments.settings import ReportSettings
-from service.experiments.split_check import UNIT_STRENGTH, combined, ln_bayes_factor, p_of
+from service.experiments.split_check import ERROR_STRENGTH, UNIT_STRENGTH, combined, ln_bayes_factor, p_of
 from tests.service.experiments.hand_made import arm, epoch, evidence, hashes
 from tests.service.experiments.simulated import MEAN_RATE, Run, new_users, returning_users, variance_of_a_user
 
@@ -88,6 +88,36 @@ def test_a_fault_of_52_to_48_is_found_within_15000_users():
     found = least_p(0.52, runs=400, users=15_000, step=100, seed=5)
     assert show("52/48, warnings", found < SETTINGS.srm_warning) >= 0.85 * 400
     assert show("52/48, mismatches", found < SETTINGS.srm_mismatch) >= 0.70 * 400
+
+
+def test_users_who_come_back_in_20_epochs_do_not_make_a_mismatch_of_a_chance():
+    """The worst case: every epoch sees the same units in the same arms. The product of the factors would accuse most."""
+    rng = np.random.default_rng(7)
+    ones = rng.binomial(2_000, 0.5, 2_000)
+    factors = ln_bayes_factor(np.stack([ones, 2_000 - ones], axis=-1), [0.5, 0.5], UNIT_STRENGTH)
+    together = [p_of(combined([factor] * 20)) for factor in factors]
+    assert show("the same units in 20 epochs, warnings", (p < SETTINGS.srm_warning for p in together)) <= 20
+
+
+def errors_until(rng: np.random.Generator, share: float, most: int) -> int | None:
+    """After how many errors the guardrail trips, where each falls to the canary with probability `share`; the split
+    says 10 %."""
+    canary = (rng.random(most) < share).cumsum()
+    whole = np.arange(1, most + 1)
+    factors = ln_bayes_factor(np.stack([whole - canary, canary], axis=-1), [0.9, 0.1], ERROR_STRENGTH)
+    tripped = (np.exp(-factors) < 0.05) & (canary > 0.1 * whole)
+    return int(tripped.argmax()) + 1 if tripped.any() else None
+
+
+def test_a_canary_with_three_times_the_errors_is_found_soon_and_a_healthy_one_is_left_alone():
+    rng = np.random.default_rng(13)
+    found = [errors_until(rng, 0.3 / 1.2, 500) for _ in range(500)]
+    assert show("threefold errors found within 500", (one is not None for one in found)) >= 495
+    median = float(np.median([one for one in found if one]))
+    print(f"median errors until then: {median:.0f}")
+    assert 35 <= median <= 60
+    healthy = (errors_until(rng, 0.1, 1_000) is not None for _ in range(1_000))
+    assert show("healthy canaries accused within 1,000 errors", healthy) <= 50
 
 
 @pytest.mark.parametrize("lift", [0.0, 0.3])
