@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from service.experiments.comparison import Comparison, compare
+from service.experiments.comparison import Comparison, click_rate, compare
 from service.experiments.report import report
 from service.experiments.settings import ReportSettings
 from service.experiments.split_check import ERROR_STRENGTH, UNIT_STRENGTH, combined, ln_bayes_factor, p_of
@@ -44,6 +44,16 @@ def test_few_are_where_users_come_back_and_the_split_ramps():
     """2,000 users, 20 visits each; 10 %, 30 %, 50 % in the second arm."""
     runs = (returning_users(np.random.default_rng(seed), 2_000, 100, 20, [0.1, 0.3, 0.5]) for seed in range(200))
     assert show("A/A, returning users, ramp, false verdicts", (decided(compared(run)).any() for run in runs)) <= 10
+
+
+def test_a_versions_own_interval_holds_its_true_rate_at_all_looks():
+    missed = []
+    for seed in range(200):
+        clicks, shown = new_users(np.random.default_rng(seed), 20_000, 100).arm(0)
+        found = click_rate(clicks, shown, shown.sum(axis=-1), SETTINGS)
+        enough = clicks.sum(axis=(1, 2)) >= SETTINGS.least_clicks
+        missed.append((enough & ((found.low > MEAN_RATE) | (found.high < MEAN_RATE))).any())
+    assert show("rates outside of their interval at any look", missed) <= 10
 
 
 def test_the_interval_at_the_end_holds_the_truth_where_users_come_back():
@@ -91,7 +101,7 @@ def test_a_fault_of_52_to_48_is_found_within_15000_users():
 
 
 def test_users_who_come_back_in_20_epochs_do_not_make_a_mismatch_of_a_chance():
-    """The worst case: every epoch sees the same units in the same arms. The product of the factors would accuse most."""
+    """The worst case: every epoch sees the same units in the same arms. A product of the factors would accuse many."""
     rng = np.random.default_rng(7)
     ones = rng.binomial(2_000, 0.5, 2_000)
     factors = ln_bayes_factor(np.stack([ones, 2_000 - ones], axis=-1), [0.5, 0.5], UNIT_STRENGTH)
