@@ -166,7 +166,6 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("fallback", "off|default", _choice("off", "default"), "not built yet (default: off)"),
     ("unknown-features", "reject|ignore", _choice("reject", "ignore"), "unknown feature names (default: reject)"),
     ("attribution-hours", "H", _number, "not built yet (default: 24)"),
-    ("planned-impressions", "N", _number, "impressions at which an experiment will be decided (default: 100000)"),
     ("gpu-memory-fraction", "F", _number, "share of the GPU's memory for all workers together (default: 0.9)"),
     ("precision", "|".join(PRECISIONS), _choice(*PRECISIONS), "of matrix products (default: float32)"),
     (
@@ -175,6 +174,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         _number,
         "worst error of a faster precision against a version's exam (default: 0.001)",
     ),
+    ("planned-impressions", "N", _number, "impressions at which an experiment will be decided (default: 100000)"),
     ("drain-seconds", "S", _number, "longest wait for running requests on exit (default: 30)"),
     ("threads", "N", _whole, "intra-op threads of a worker (default: allowed cores / workers)"),
 )
