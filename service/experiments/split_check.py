@@ -30,12 +30,12 @@ def ln_bayes_factor(counts: npt.ArrayLike, shares: npt.ArrayLike, strength: floa
     """The logarithm of the evidence against `shares` (A,), positive and adding up to 1, of counts (..., A)."""
     found, expected = np.asarray(counts, np.float64), np.asarray(shares, np.float64)
     prior = strength * expected
-    arms = ln_gamma(prior + found) - ln_gamma(prior) - found * np.log(expected)
-    whole = ln_gamma(np.asarray(strength)) - ln_gamma(strength + found.sum(axis=-1))
+    arms = _ln_gamma(prior + found) - _ln_gamma(prior) - found * np.log(expected)
+    whole = _ln_gamma(np.asarray(strength)) - _ln_gamma(strength + found.sum(axis=-1))
     return np.asarray(whole + arms.sum(axis=-1), np.float64)
 
 
-def ln_gamma(values: Floats) -> Floats:
+def _ln_gamma(values: Floats) -> Floats:
     return np.asarray(_lgamma(values), np.float64)
 
 

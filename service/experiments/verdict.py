@@ -80,7 +80,7 @@ def _decided(version: str, default: str, comparison: Comparison, settings: Repor
     word = "better" if comparison.lift.low > 0 else "worse"
     direction = "higher" if word == "better" else "lower"
     return (
-        f"{version} is {word} than {default}: its click rate is {value:.1%} {direction}, surely between "
+        f"{version} is {word} than {default}: its click rate is {value:.1%} {direction}, between "
         f"{min(low, high):.1%} and {max(low, high):.1%} ({_sure(settings)})"
     )
 

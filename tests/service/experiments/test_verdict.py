@@ -72,14 +72,14 @@ def test_what_is_not_a_number_is_no_verdict():
 def test_the_sentence_says_by_how_much_and_how_surely():
     found = verdict(v2=comparison(0.031, 0.173))
     assert found.text == (
-        "v2 is better than v1: its click rate is 10.2% higher, surely between 3.1% and 17.3% "
+        "v2 is better than v1: its click rate is 10.2% higher, between 3.1% and 17.3% "
         "(at 95%, however often one looks)."
     )
 
 
 def test_the_sentence_of_a_loss_counts_downwards():
     found = verdict(v2=comparison(-0.173, -0.031))
-    assert "v2 is worse than v1: its click rate is 10.2% lower, surely between 3.1% and 17.3%" in found.text
+    assert "v2 is worse than v1: its click rate is 10.2% lower, between 3.1% and 17.3%" in found.text
 
 
 @pytest.mark.parametrize(
