@@ -127,7 +127,7 @@ def _epoch(epoch: Epoch, check: UnitCheck, settings: ReportSettings) -> Json:
 
 
 def _around(estimate: Estimate, rows: int, settings: ReportSettings) -> list[float] | None:
-    half = half_width(estimate, np.asarray(float(rows)), alpha=settings.alpha, planned=settings.planned)
+    half = half_width(estimate, np.asarray(float(rows)), alpha=settings.alpha, planned=settings.planned_joined)
     return pair(estimate.value - half, estimate.value + half) if half > 0 else None
 
 

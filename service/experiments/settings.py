@@ -11,12 +11,14 @@ class ReportSettings:
 
     `planned` (N*) is the expected size at the decision, in exposures of an equally split test: intervals are tightest
     there and valid everywhere. `margin` is the relative lift that does not matter: an interval inside it on both sides
-    is "no difference". Nothing is judged before `least_time` of `planned` and `least_clicks` an arm.
+    is "no difference". `planned_joined` is the expected size of the sample that online AUC and calibration come from, in
+    items. Nothing is judged before `least_time` of `planned` and `least_clicks` an arm.
     ValueError where a value makes no sense.
     """
 
     alpha: float = 0.05
     planned: float = 100_000.0
+    planned_joined: float = 20_000.0
     margin: float = 0.02
     least_time: float = 0.02
     least_clicks: int = 100
@@ -26,8 +28,9 @@ class ReportSettings:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha is {self.alpha}, not between 0 and 1")
-        if not 0 < self.planned < float("inf"):
-            raise ValueError(f"the planned size is {self.planned}, not a positive number")
+        for size in (self.planned, self.planned_joined):
+            if not 0 < size < float("inf"):
+                raise ValueError(f"a planned size is {size}, not a positive number")
         if not 0 <= self.margin < 1:
             raise ValueError(f"the margin is {self.margin}, not a part of the rate")
         if not 0 < self.srm_mismatch <= self.srm_warning < 1:
