@@ -11,8 +11,8 @@ class ReportSettings:
 
     `planned` (N*) is the expected size at the decision, in exposures of an equally split test: intervals are tightest
     there and valid everywhere. `margin` is the relative lift that does not matter: an interval inside it on both sides
-    is "no difference". `planned_joined` is the expected size of the sample that online AUC and calibration come from, in
-    items. Nothing is judged before `least_time` of `planned` and `least_clicks` an arm.
+    is "no difference". `planned_joined` is the expected size of the sample, in items, that online AUC and calibration
+    come from. Nothing is judged before `least_time` of `planned` and `least_clicks` an arm.
     ValueError where a value makes no sense.
     """
 
