@@ -12,12 +12,14 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api import health, models, openapi
+from service.api import experiments, health, models, openapi
 from service.api.parts import Parts
 from service.api.predict import Predict
 from service.config import Settings
 from service.control import Control, Seat
 from service.errors import install
+from service.experiments.reports import Reports, Uncounted
+from service.experiments.settings import ReportSettings
 from service.metrics import Metrics
 from service.opening import Opening
 from service.registry import Registry
@@ -63,6 +65,7 @@ def create_app(
     app.router.routes.insert(0, Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))
     app.include_router(health.router)
     app.include_router(models.router)
+    app.include_router(experiments.router)
     app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install(app)
     return app
@@ -84,8 +87,17 @@ async def _open(
     registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
+    reports = Reports(Uncounted(), ReportSettings(planned=settings.planned_impressions))
     await control.accept()
-    return State(settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict)
+    return State(
+        settings=settings,
+        store=store,
+        metrics=metrics,
+        registry=registry,
+        control=control,
+        reports=reports,
+        predict=predict,
+    )
 
 
 class App(FastAPI):

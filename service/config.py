@@ -50,6 +50,7 @@ class Settings:
     gpu_memory_fraction: float = 0.9  # of all workers together
     precision: str = FLOAT32
     precision_tolerance: float = 1e-3
+    planned_impressions: float = 100_000.0
     drain_seconds: float = 30.0
     threads: int = 1  # intra-op threads of one worker
     admin_token: str | None = field(default=None, repr=False)
@@ -67,6 +68,7 @@ class Settings:
         _check(0 < self.precision_tolerance <= 1, "precision_tolerance", "must be more than 0 and at most 1")
         _check(self.max_body_mib > 0, "max_body_mib", "must be more than 0")
         _check(0 < self.budget_ms < math.inf, "budget_ms", "must be a number of more than 0")
+        _check(0 < self.planned_impressions < math.inf, "planned_impressions", "must be a number of more than 0")
         _check(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _check(self.queue_rows >= self.max_rows, "queue_rows", f"must be at least --max-rows ({self.max_rows})")
         _check_state(self.state)
@@ -172,6 +174,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         _number,
         "worst error of a faster precision against a version's exam (default: 0.001)",
     ),
+    ("planned-impressions", "N", _number, "impressions at which an experiment will be decided (default: 100000)"),
     ("drain-seconds", "S", _number, "longest wait for running requests on exit (default: 30)"),
     ("threads", "N", _whole, "intra-op threads of a worker (default: allowed cores / workers)"),
 )

@@ -42,6 +42,12 @@ RULES = (
     Rule("service", banned=("service.app",), but=("service.__main__", "service.workers")),
     Rule("service", banned=("sklearn",), but=("service.scoring.numeric",)),  # fits the scalers; serving needs none
     Rule("service", banned=("tensorboard", "tqdm")),
+    Rule("service", banned=("scipy", "statsmodels", "pandas", "matplotlib")),  # the tests' oracles and the notebooks'
+    Rule("service.experiments", banned=("service.api", "prometheus_client", *WEB)),
+    *(
+        Rule(f"service.experiments.{pure}", banned=("service", "asyncio"), allowed=("service.experiments",))
+        for pure in ("statistics", "sequential", "split_check", "quality", "comparison", "verdict", "report")
+    ),
 )
 
 

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from service.api.parts import parts_of
 from service.errors import RETRY_AFTER
+from service.state import StateError
 
 router = APIRouter(tags=["health"])
 
@@ -32,6 +33,11 @@ async def readyz(request: Request) -> JSONResponse:
 async def metrics(request: Request) -> Response:
     """Prometheus text (or OpenMetrics, by Accept): the sum over all workers."""
     parts = parts_of(request)
+    document = parts["control"].document
+    try:
+        report = await parts["reports"].recent(document.experiment)
+    except StateError:
+        report = None  # a scrape is wanted most when the store is gone
     accept = request.headers.get("accept", "")
-    body, content_type = await asyncio.to_thread(parts["metrics"].render, parts["control"].document, accept)
+    body, content_type = await asyncio.to_thread(parts["metrics"].render, document, accept, report)
     return Response(body, headers={"Content-Type": content_type})

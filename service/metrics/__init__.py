@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -145,10 +145,13 @@ class Metrics:
                 self._gpu_cells[device] = gpu_memory(self._cells, device)
             self._gpu_cells[device].set(held)
 
-    def render(self, document: Document | None, accept: str = "") -> tuple[bytes, str]:
-        """(body, content type) of a scrape, over all workers; `accept` is the request's Accept header.
+    def render(
+        self, document: Document | None, accept: str = "", report: Mapping[str, Any] | None = None
+    ) -> tuple[bytes, str]:
+        """(body, content type) of a scrape, over all workers; `accept` is the request's Accept header, `report` that of
+        the running experiment.
 
         Reads files: to be called off the event loop.
         """
         self.sample()
-        return exposition(self.folder, document, self._models, accept)
+        return exposition(self.folder, document, self._models, accept, report)

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,7 +17,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from service.metrics.cells import PREFIX
+from service.metrics.series import EXPERIMENT, EXPERIMENT_SRM
 from service.release import installed
+
+Report = Mapping[str, Any]
 
 
 class Document(Protocol):
@@ -30,10 +33,13 @@ class Document(Protocol):
 
 
 class Scrape(Collector):
-    """Collects the files of `folder`, adds weight and epoch of `document`; `versions` are given a weight of 0 too."""
+    """Collects the files of `folder`, adds weight and epoch of `document` and the figures of `report`, that of the
+    running experiment; `versions` are given a weight of 0 too."""
 
-    def __init__(self, folder: Path, document: Document | None, versions: Iterable[str]) -> None:
-        self._folder, self._document, self._versions = folder, document, versions
+    def __init__(
+        self, folder: Path, document: Document | None, versions: Iterable[str], report: Report | None = None
+    ) -> None:
+        self._folder, self._document, self._versions, self._report = folder, document, versions, report
 
     def collect(self) -> Iterable[Metric]:
         files = sorted(glob.glob(os.path.join(self._folder, "*.db")))
@@ -44,6 +50,8 @@ class Scrape(Collector):
         if self._document is not None:
             yield GaugeMetricFamily(f"{PREFIX}epoch", "Epoch of the stored split", value=self._document.epoch)
             yield self._weights(self._document.weights)
+        if self._report is not None:
+            yield from _experiment(self._report)
 
     def _judge_readiness(self, metrics: Mapping[str, Metric]) -> None:
         """The files add up to the number of workers where all are ready; one that never loaded it has not even a 0."""
@@ -65,9 +73,23 @@ def _build_info() -> Metric:
     return family
 
 
-def exposition(folder: Path, document: Document | None, versions: Iterable[str], accept: str) -> tuple[bytes, str]:
+def _experiment(report: Report) -> Iterable[Metric]:
+    """What is not known yet has no sample: a NaN would be in the way of every aggregation."""
+    for name, field, place, about in EXPERIMENT:
+        family = GaugeMetricFamily(f"{PREFIX}{name}", about, labels=["version"])
+        for one in report["versions"]:
+            value = one[field] if place is None or one[field] is None else one[field][place]
+            if value is not None:
+                family.add_metric([one["version"]], value)
+        yield family
+    yield GaugeMetricFamily(f"{PREFIX}{EXPERIMENT_SRM[0]}", EXPERIMENT_SRM[1], value=report["srm"]["p"])
+
+
+def exposition(
+    folder: Path, document: Document | None, versions: Iterable[str], accept: str, report: Report | None = None
+) -> tuple[bytes, str]:
     """(body, content type), in Prometheus text or OpenMetrics as the Accept header asks."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Scrape(folder, document, versions))
+    registry.register(Scrape(folder, document, versions, report))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type

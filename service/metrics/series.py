@@ -1,6 +1,7 @@
 """Every series of twinrank, by name, with its labels: all from closed sets, never a user, an item or a client's text.
 
-`weight` and `epoch` are not here: a scrape reads them from the stored document (`scrape.py`).
+`weight` and `epoch` are not here: a scrape reads them from the stored document (`scrape.py`). The gauges of the
+running experiment are the report's figures, which are the same whichever worker is scraped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ from service.metrics.cells import Cell, Cells, Histogram
 NONE = "none"
 # Feature names that no version knows share this label; it cannot be the name of one.
 UNLISTED = "(unlisted)"
+
+# Of the running experiment, by version: gauge, its field in the report, its place there where it is one of two.
+EXPERIMENT = (
+    ("experiment_ctr", "ctr", None, "Click rate in the running experiment"),
+    ("experiment_lift", "lift", None, "Relative lift of the click rate over the default version's"),
+    ("experiment_lift_low", "lift_interval", 0, "Lower end of the lift's interval, valid at every look"),
+    ("experiment_lift_high", "lift_interval", 1, "Upper end of the lift's interval, valid at every look"),
+    ("online_auc", "auc", None, "AUC over sampled answers joined with clicks"),
+    ("online_calibration", "calibration", None, "Clicks predicted by clicks seen, over the same"),
+)
+EXPERIMENT_SRM = ("experiment_srm_p", "That units fall to the versions as the split says: small is a fault")
 
 ASSIGNMENTS = ("split", "override", "default", "no_unit")
 REASONS = (
