@@ -12,12 +12,13 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api import health, models, openapi
+from service.api import feedback, health, models, openapi
 from service.api.parts import Parts
 from service.api.predict import Predict
 from service.config import Settings
 from service.control import Control, Seat
 from service.errors import install
+from service.experiments.ledger import Ledger
 from service.metrics import Metrics
 from service.opening import Opening
 from service.registry import Registry
@@ -63,6 +64,7 @@ def create_app(
     app.router.routes.insert(0, Route("/predict", _Predict(), methods=["POST"], include_in_schema=False))
     app.include_router(health.router)
     app.include_router(models.router)
+    app.include_router(feedback.router)
     app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install(app)
     return app
@@ -83,9 +85,18 @@ async def _open(
     limit_memory(device, settings.gpu_memory_fraction / settings.workers)
     registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
-    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
+    ledger = await stack.enter_async_context(Ledger(settings, store))
+    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics, ledger))
     await control.accept()
-    return State(settings=settings, store=store, metrics=metrics, registry=registry, control=control, predict=predict)
+    return State(
+        settings=settings,
+        store=store,
+        metrics=metrics,
+        registry=registry,
+        control=control,
+        ledger=ledger,
+        predict=predict,
+    )
 
 
 class App(FastAPI):

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from service.config import Settings
 from service.control import Control
+from service.experiments.ledger import Ledger
 from service.metrics import Metrics
 from service.registry import Registry
 from service.state import StateStore
@@ -21,6 +22,7 @@ class Parts(TypedDict):
     registry: Registry
     control: Control
     metrics: Metrics
+    ledger: Ledger
 
 
 def parts_of(request: Request) -> Parts:
