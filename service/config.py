@@ -71,8 +71,8 @@ class Settings:
         _check(0 < self.budget_ms < math.inf, "budget_ms", "must be a number of more than 0")
         _check(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _check(self.queue_rows >= self.max_rows, "queue_rows", f"must be at least --max-rows ({self.max_rows})")
-        if any(len(secret) < 16 for secret in self.secrets):
-            raise SettingsError("TWINRANK_SECRET: must have 16 characters or more; NEW,OLD where it was changed")
+        if not all(self.secrets):
+            raise SettingsError("TWINRANK_SECRET: an empty one beside a comma; NEW,OLD where it was changed")
         _check_state(self.state)
         _check_built(self)
 

@@ -57,7 +57,7 @@ def _shadow(kept: Sequence[Kept]) -> tuple[str | None, npt.NDArray[np.float64]]:
 
 
 def _of(one: Kept, place: int) -> Numbers:
-    return np.frombuffer(one.items, "<i8").astype(np.int64).view(np.uint64) ^ np.uint64(place) * _APART
+    return np.frombuffer(one.items, "<i8").astype(np.int64).view(np.uint64) ^ np.array([place], np.uint64) * _APART
 
 
 def _numbers(pairs: Sequence[tuple[int, int]]) -> Numbers:

@@ -90,7 +90,7 @@ class Counts:
         """(epoch, version, hash) of the sampled units, in this order."""
         column = tables.units.c
         found = self._connection.execute(_of(tables.units, epochs).order_by(column.epoch, column.version, column.hash))
-        return [(epoch, version, hash_ + _SIGN) for epoch, version, hash_ in found.tuples() if epoch in epochs]
+        return [(epoch, version, hash_ + _SIGN) for epoch, version, hash_ in found if epoch in epochs]
 
     def halvings(self, epochs: Collection[int]) -> dict[int, int]:
         """How often the sample of units was halved, of those epochs that have one."""

@@ -87,7 +87,7 @@ class Samples:
     def kept(self, experiment: str) -> list[Kept]:
         """All answers of one experiment."""
         query = sa.select(tables.kept).where(tables.kept.c.experiment == experiment)
-        found = self._connection.execute(query).tuples()
+        found = self._connection.execute(query)
         return [Kept(*row)._replace(unit=row[5] + _SIGN) for row in found]
 
     def seen(self, experiment: str) -> list[Seen]:
@@ -96,7 +96,7 @@ class Samples:
         query = sa.select(event.prediction, event.item, event.kind).join_from(
             tables.kept_events, tables.kept, event.prediction == answer.prediction
         )
-        return [Seen(*row) for row in self._connection.execute(query.where(answer.experiment == experiment)).tuples()]
+        return [Seen(*row) for row in self._connection.execute(query.where(answer.experiment == experiment))]
 
     def _remove(self, *where: sa.ColumnElement[bool]) -> int:
         """Remove the answers for which all of `where` holds; how many."""
