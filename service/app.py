@@ -12,13 +12,14 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api import experiments, health, models, openapi
+from service.api import experiments, feedback, health, models, openapi
 from service.api.parts import Parts
 from service.api.predict import Predict
 from service.config import Settings
 from service.control import Control, Seat
 from service.errors import install
-from service.experiments.reports import Reports, Uncounted
+from service.experiments.ledger import Ledger
+from service.experiments.reports import Reports
 from service.experiments.settings import ReportSettings
 from service.metrics import Metrics
 from service.opening import Opening
@@ -66,6 +67,7 @@ def create_app(
     app.include_router(health.router)
     app.include_router(models.router)
     app.include_router(experiments.router)
+    app.include_router(feedback.router)
     app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install(app)
     return app
@@ -86,8 +88,9 @@ async def _open(
     limit_memory(device, settings.gpu_memory_fraction / settings.workers)
     registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
-    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics))
-    reports = Reports(Uncounted(), ReportSettings(planned=settings.planned_impressions))
+    ledger = await stack.enter_async_context(Ledger(settings, store))
+    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics, ledger))
+    reports = Reports(ledger, ReportSettings(planned=settings.planned_impressions))
     await control.accept()
     return State(
         settings=settings,
@@ -96,6 +99,7 @@ async def _open(
         registry=registry,
         control=control,
         reports=reports,
+        ledger=ledger,
         predict=predict,
     )
 

@@ -1,7 +1,7 @@
 """The service's settings: a frozen value, checked at birth, read from options and environment once.
 
-An option given on the command line wins over `TWINRANK_<OPTION>`, which wins over the default. The two tokens come
-from the environment alone: a command line is visible to every user of the machine.
+An option given on the command line wins over `TWINRANK_<OPTION>`, which wins over the default. The tokens and the
+secret come from the environment alone: a command line is visible to every user of the machine.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Settings:
     threads: int = 1  # intra-op threads of one worker
     admin_token: str | None = field(default=None, repr=False)
     client_token: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)  # signs prediction ids; "NEW,OLD" where it was changed
 
     def __post_init__(self) -> None:
         if not self.queue_rows:
@@ -66,17 +67,25 @@ class Settings:
             _check(math.isfinite(value) and value >= 0, name, "must be a number of at least 0")
         _check(0 < self.gpu_memory_fraction <= 1, "gpu_memory_fraction", "must be more than 0 and at most 1")
         _check(0 < self.precision_tolerance <= 1, "precision_tolerance", "must be more than 0 and at most 1")
+        _check(0 < self.attribution_hours < math.inf, "attribution_hours", "must be a number of more than 0")
         _check(self.max_body_mib > 0, "max_body_mib", "must be more than 0")
         _check(0 < self.budget_ms < math.inf, "budget_ms", "must be a number of more than 0")
         _check(0 < self.planned_impressions < math.inf, "planned_impressions", "must be a number of more than 0")
         _check(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
         _check(self.queue_rows >= self.max_rows, "queue_rows", f"must be at least --max-rows ({self.max_rows})")
+        if not all(self.secrets):
+            raise SettingsError("TWINRANK_SECRET: an empty one beside a comma; NEW,OLD where it was changed")
         _check_state(self.state)
         _check_built(self)
 
     @property
     def max_body_bytes(self) -> int:
         return int(self.max_body_mib * 2**20)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What prediction ids may be signed with, the one that signs them first; empty: the state store has it."""
+        return [] if self.secret is None else self.secret.split(",")
 
     @property
     def loopback(self) -> bool:
@@ -101,7 +110,7 @@ def _check_state(url: str) -> None:
 
 def _check_built(settings: Settings) -> None:
     """Refuse what later releases bring, unless it is given its default."""
-    for name, default in (("fallback", "off"), ("attribution_hours", 24.0)):
+    for name, default in (("fallback", "off"),):
         _check(getattr(settings, name) == default, name, f"not built yet; only its default, {default}, is taken")
 
 
@@ -165,7 +174,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("timeout-ms", "MS", _number, "deadline of a request that names none; 0 is none (default: 0)"),
     ("fallback", "off|default", _choice("off", "default"), "not built yet (default: off)"),
     ("unknown-features", "reject|ignore", _choice("reject", "ignore"), "unknown feature names (default: reject)"),
-    ("attribution-hours", "H", _number, "not built yet (default: 24)"),
+    ("attribution-hours", "H", _number, "how long after a prediction its events count (default: 24)"),
     ("gpu-memory-fraction", "F", _number, "share of the GPU's memory for all workers together (default: 0.9)"),
     ("precision", "|".join(PRECISIONS), _choice(*PRECISIONS), "of matrix products (default: float32)"),
     (
@@ -178,7 +187,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("drain-seconds", "S", _number, "longest wait for running requests on exit (default: 30)"),
     ("threads", "N", _whole, "intra-op threads of a worker (default: allowed cores / workers)"),
 )
-TOKENS = ("admin_token", "client_token")
+TOKENS = ("admin_token", "client_token", "secret")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

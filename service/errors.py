@@ -12,7 +12,7 @@ Refusal                 what a request does wrong before any version is asked
 └── NotReady            503
 Unknown                 404   Conflict 409, of a change
 LoadError, EncodeError  422   the latter with its faults listed
-QueueFull, OutOfMemory  429
+QueueFull, OutOfMemory, Behind  429
 BatchFailed, ScoringFailed, NonFiniteScore, whatever is not expected        500
 Draining, StateError    503
 DeadlinePassed          504
@@ -32,6 +32,7 @@ from starlette.responses import Response
 
 from service.batching import BatchFailed, DeadlinePassed, Draining, QueueFull
 from service.changes import Conflict, Unknown
+from service.experiments.ledger import Behind
 from service.ids import new_id
 from service.registry import LoadError
 from service.scorer import NonFiniteScore, OutOfMemory, ScoringFailed
@@ -115,6 +116,7 @@ TABLE: dict[type[Exception], Row] = {
     LoadError: Row(422),
     EncodeError: Row(422),
     QueueFull: Row(429, reason="queue_full"),
+    Behind: Row(429, headers=_RETRY),
     OutOfMemory: Row(429, "no memory for this request now", "out_of_memory", _RETRY),
     BatchFailed: Row(500, "the model failed", "model_failed"),
     ScoringFailed: Row(500, "the model failed", "model_failed"),
@@ -153,11 +155,18 @@ def problem(error: Exception, request_id: str) -> Problem:
 
 def detail_of_faults(faults: Iterable[Fault]) -> bytes:
     """FastAPI's 422: the first faults, one for each place."""
-    places: dict[tuple[str | int, ...], Fault] = {}
+    return orjson.dumps({"detail": places(faults)})
+
+
+def places(faults: Iterable[Fault]) -> list[dict[str, object]]:
+    """The first faults as FastAPI lists them, one for each place."""
+    first: dict[tuple[str | int, ...], Fault] = {}
     for fault in faults:
-        places.setdefault(fault.loc, fault)
-    listed = [{"loc": _loc(fault), "msg": fault.msg, "type": fault.type} for fault in places.values()]
-    return orjson.dumps({"detail": listed[:MAX_FAULTS]})
+        first.setdefault(fault.loc, fault)
+    listed: list[dict[str, object]] = [
+        {"loc": _loc(fault), "msg": fault.msg, "type": fault.type} for fault in first.values()
+    ]
+    return listed[:MAX_FAULTS]
 
 
 def install(app: FastAPI) -> None:

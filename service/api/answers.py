@@ -10,8 +10,8 @@ import orjson
 from starlette.types import Send
 
 from service.errors import Problem
-from service.ids import new_id
 from service.scorer import Scored
+from service.scoring.encoded import Floats
 from service.scoring.predictor import RankRequest
 
 _JSON = b"application/json"
@@ -63,11 +63,16 @@ class Reply(NamedTuple):
 
 
 def content(
-    choice: Choice, scored: Scored, ranked: RankRequest | None, item_key: str | None, top_k: int | None
+    prediction_id: str,
+    choice: Choice,
+    scored: Scored,
+    ranked: RankRequest | None,
+    item_key: str | None,
+    top_k: int | None,
 ) -> bytes:
     """The body; `ranked` where the request was in ranking form, whose items have their id under `item_key`."""
     answer: dict[str, Any] = {
-        "prediction_id": new_id(),
+        "prediction_id": prediction_id,
         "model_version": choice.version,
         "assignment": choice.body(),
     }
@@ -75,7 +80,7 @@ def content(
     if ranked is None or top_k is None:
         answer["predictions"] = scored.scores
     else:
-        best = np.argsort(-scored.scores, kind="stable")[:top_k].tolist()
+        best = best_of(scored, top_k)
         answer["ranking"] = [
             {"item_id": _echo(ranked.candidates[n], item_key), "score": scored.scores[n]} for n in best
         ]
@@ -85,6 +90,27 @@ def content(
     if ranked is not None:
         answer["unknown_items"] = scored.unknown_items
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def best_of(scored: Scored, top_k: int) -> list[int]:
+    """The places of the best scores, best first, ties in the request's order."""
+    best: list[int] = np.argsort(-scored.scores, kind="stable")[:top_k].tolist()
+    return best
+
+
+def shown(
+    scored: Scored, ranked: RankRequest | None, item_key: str | None, top_k: int | None
+) -> tuple[list[object] | None, Floats]:
+    """The items that an answer shows, None where they are rows, and their scores."""
+    if ranked is None:
+        return None, scored.scores
+    best = range(len(scored.scores)) if top_k is None else best_of(scored, top_k)
+    return [item_id(ranked.candidates[n], item_key) for n in best], scored.scores[list(best)]
+
+
+def item_id(candidate: object, item_key: str | None) -> object:
+    """A candidate's id as it was sent."""
+    return candidate.get(item_key) if isinstance(candidate, Mapping) else candidate
 
 
 def success(body: bytes, version: str, request_id: str, timing: Timing) -> Reply:
@@ -112,5 +138,5 @@ def _headers(body: bytes, request_id: str, version: str | None) -> list[tuple[by
 
 def _echo(candidate: object, item_key: str | None) -> object:
     """The item's id as it was sent; orjson writes integers of 64 bits alone."""
-    key = candidate.get(item_key) if isinstance(candidate, Mapping) else candidate
+    key = item_id(candidate, item_key)
     return orjson.Fragment(str(key)) if isinstance(key, int) and key not in _INTEGERS else key

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from service.config import Settings
 from service.control import Control
+from service.experiments.ledger import Ledger
 from service.experiments.reports import Reports
 from service.metrics import Metrics
 from service.registry import Registry
@@ -23,6 +24,7 @@ class Parts(TypedDict):
     control: Control
     metrics: Metrics
     reports: Reports
+    ledger: Ledger
 
 
 def parts_of(request: Request) -> Parts:

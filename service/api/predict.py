@@ -28,12 +28,14 @@ from service.batching import Answer, QueueFull
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
+from service.experiments.ledger import Ledger
+from service.experiments.tickets import Ticket
 from service.metrics import NONE, Metrics
 from service.readiness import wedged
 from service.registry import Loaded, Registry
 from service.scorer import Request, Scored, Scorer
 from service.scoring.artifact import version_names
-from service.scoring.predictor import Predictor, RankRequest
+from service.scoring.predictor import Predictor, RankRequest, RowRequest
 from service.scoring.values import EncodeError, Fault
 
 BODY_SECONDS = 10.0
@@ -43,7 +45,7 @@ LARGE_BODY = 64 * 1024
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way; `arrived` is set once its body is here, `version` once one is chosen."""
+    """One request on its way; `arrived` is set once its body is here, `version` and `ticket` once one is chosen."""
 
     headers: Headers
     receive: Receive
@@ -52,6 +54,7 @@ class Call:
     arrived: float | None = None
     deadline: float | None = None
     version: str | None = None
+    ticket: Ticket | None = None
 
 
 class Predict:
@@ -63,11 +66,13 @@ class Predict:
         registry: Registry,
         control: Control,
         metrics: Metrics,
+        ledger: Ledger,
         *,
         body_seconds: float = BODY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._registry, self._control, self._metrics = settings, registry, control, metrics
+        self._ledger = ledger
         self._limits = BodyLimits(settings.max_body_bytes, body_seconds)
         self._clock = clock
         # One thread: two would only take turns with the event loop for the interpreter.
@@ -92,7 +97,10 @@ class Predict:
             self._metrics.in_flight(-1)
         # Counted before it is sent: whoever has the answer finds it in the metrics.
         seconds = self._clock() - call.started
-        self._metrics.request(call.version or NONE, 499 if reply is None else reply.status, seconds)
+        status = 499 if reply is None else reply.status
+        self._metrics.request(call.version or NONE, status, seconds)
+        if call.ticket is not None:
+            self._ledger.close(call.ticket, status)
         if reply is not None:
             await reply.send(send)
 
@@ -139,13 +147,16 @@ class Predict:
             raise EncodeError(asked.faults)
         if asked.version is not None and self._registry.get(asked.version) is None:
             await self._refuse_version(asked.version)
-        loaded, choice = self._choose(asked)
+        loaded, choice, ticket = self._choose(call, asked)
         if asked.faults:
             raise EncodeError(await self._all_faults(asked.request, asked.faults, loaded))
         call.version = loaded.version
         scored = await self._score(call, asked.request, loaded, choice)
         ranked = asked.request if isinstance(asked.request, RankRequest) else None
-        body = answers.content(choice, scored.value, ranked, loaded.predictor.schema.item, asked.top_k)
+        item_key = loaded.predictor.schema.item
+        body = answers.content(ticket.prediction_id, choice, scored.value, ranked, item_key, asked.top_k)
+        if ticket.fields.kept:
+            self._ledger.keep(ticket, *answers.shown(scored.value, ranked, item_key, asked.top_k))
         timing = Timing(parsed - call.started, scored.queue_seconds, scored.run_seconds)
         return answers.success(body, loaded.version, call.request_id, timing)
 
@@ -170,21 +181,24 @@ class Predict:
         loaded = self._registry.get(version)
         return None if loaded is None else loaded.predictor
 
-    def _choose(self, asked: Asked) -> tuple[Loaded, Choice]:
-        """The version that answers. Raises NotReady; adds a fault for a unit that is none."""
-        split, epoch = self._control.split, self._control.document.epoch
+    def _choose(self, call: Call, asked: Asked) -> tuple[Loaded, Choice, Ticket]:
+        """The version that answers, and under which ticket. Raises NotReady; adds a fault for a unit that is none."""
+        split, document = self._control.split, self._control.document
+        epoch = document.epoch
         unit = asked.find_unit(self._unit_keys())
         if asked.version is not None:
             choice = Choice(asked.version, split.experiment, "override", epoch, None)
         else:
             given = asked.assigned or split.assign(unit)
             choice = Choice(given.version, split.experiment, given.reason, epoch, given.propensity)
+        rows = isinstance(asked.request, RowRequest)
+        ticket = call.ticket = self._ledger.open(document, choice.version, choice.reason, unit, rows=rows)
         loaded = self._registry.get(choice.version)
         if loaded is None:
             raise NotReady(self._why_not(choice.version))
         if reason := wedged(loaded, self._settings):
             raise NotReady(reason)
-        return loaded, choice
+        return loaded, choice, ticket
 
     def _unit_keys(self) -> Iterator[str]:
         """Names of the unit feature, the default version's first: they may differ between versions."""

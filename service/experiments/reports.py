@@ -26,16 +26,6 @@ class EvidenceSource(Protocol):
         """Every experiment that there was."""
 
 
-class Uncounted:
-    """The source where nothing is counted."""
-
-    async def evidence(self, name: str) -> None:
-        return None
-
-    async def names(self) -> list[str]:
-        return []
-
-
 async def nothing(_: str) -> None:
     """Where no shadow and no plan are known."""
 

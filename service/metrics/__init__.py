@@ -20,7 +20,16 @@ import psutil
 
 from service.metrics.cells import Cell, Cells, forget_worker
 from service.metrics.scrape import Document, exposition
-from service.metrics.series import CODES_OF_NONE, NONE, UNLISTED, ModelSeries, VersionSeries, WorkerSeries, gpu_memory
+from service.metrics.series import (
+    CODES_OF_NONE,
+    NONE,
+    UNLISTED,
+    EventSeries,
+    ModelSeries,
+    VersionSeries,
+    WorkerSeries,
+    gpu_memory,
+)
 
 
 class Counted(Protocol):
@@ -55,6 +64,7 @@ class Metrics:
         self._worker = WorkerSeries.make(self._cells)
         self._none = VersionSeries.make(self._cells, NONE, CODES_OF_NONE)
         self._models: dict[str, ModelSeries] = {}
+        self._events: dict[str, EventSeries] = {}
         self._gpu_memory, self._gpu_cells = gpu_memory, dict[str, Cell]()
         self._process = psutil.Process()
         self._cpu_seen = 0.0
@@ -80,6 +90,7 @@ class Metrics:
         """The version is ready here; all its series stand from now on."""
         if version not in self._models:
             self._models[version] = ModelSeries.make(self._cells, version, tuple(features))
+            self._events_of(version)
         self._models[version].ready.set(1)
 
     def version_unloaded(self, version: str) -> None:
@@ -133,6 +144,17 @@ class Metrics:
         for feature, count in counted.missing.items():
             model.missing_of(feature).inc(count)
 
+    def feedback(self, results: Mapping[str, int], impressions: Mapping[str, int], clicks: Mapping[str, int]) -> None:
+        """One request to /feedback: its events by what became of them, and those accepted by version."""
+        for result, count in results.items():
+            if count:
+                self._worker.feedback[result].inc(count)
+        # A version that is not loaded here is no client's word: its name was read from an id that was signed here.
+        for version, count in impressions.items():
+            self._events_of(version).impressions.inc(count)
+        for version, count in clicks.items():
+            self._events_of(version).clicks.inc(count)
+
     def sample(self) -> None:
         """Notes what this process holds and has used. Called every second or so: what a killed worker had used since
         is lost."""
@@ -144,6 +166,12 @@ class Metrics:
             if device not in self._gpu_cells:
                 self._gpu_cells[device] = gpu_memory(self._cells, device)
             self._gpu_cells[device].set(held)
+
+    def _events_of(self, version: str) -> EventSeries:
+        series = self._events.get(version)
+        if series is None:
+            series = self._events[version] = EventSeries.make(self._cells, version)
+        return series
 
     def render(
         self, document: Document | None, accept: str = "", report: Mapping[str, Any] | None = None

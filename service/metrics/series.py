@@ -43,6 +43,7 @@ REASONS = (
     "model_failed",
     "non_finite_score",
 )
+RESULTS = ("accepted", "duplicate", "late", "invalid")
 CODES_OF_NONE = ("400", "401", "403", "404", "408", "409", "413", "415", "422", "429", "499", "500", "503", "504")
 CODES_OF_VERSION = ("200", "422", "429", "499", "500", "503", "504")
 
@@ -65,16 +66,19 @@ class WorkerSeries:
     resident: Cell
     cpu: Cell
     rejected: dict[str, Cell]
+    feedback: dict[str, Cell]
 
     @staticmethod
     def make(cells: Cells) -> WorkerSeries:
         rejected = partial(cells.counter, "rejected", "Requests that were not answered with scores, by reason")
+        feedback = partial(cells.counter, "feedback", "Events sent to /feedback, by what became of them")
         return WorkerSeries(
             in_flight=cells.gauge("in_flight", "Requests to /predict now being answered", {}),
             workers=cells.gauge("workers", "Live worker processes", {}),
             resident=cells.gauge("resident_memory_bytes", "Resident memory of the live workers", {}),
             cpu=cells.counter("cpu_seconds", "CPU time of all workers, the ended ones included", {}),
             rejected={reason: rejected({"reason": reason}) for reason in REASONS},
+            feedback={result: feedback({"result": result}) for result in RESULTS},
         )
 
 
@@ -102,6 +106,21 @@ class VersionSeries:
             labels = {"version": self.version, "code": code}
             cell = self.requests[code] = self.cells.counter("requests", "Requests to /predict, by status", labels)
         return cell
+
+
+@dataclass(frozen=True, slots=True)
+class EventSeries:
+    """What was shown and clicked of one version's predictions."""
+
+    impressions: Cell
+    clicks: Cell
+
+    @staticmethod
+    def make(cells: Cells, version: str) -> EventSeries:
+        return EventSeries(
+            impressions=cells.counter("impressions", "Impressions counted", {"version": version}),
+            clicks=cells.counter("clicks", "Clicks counted", {"version": version}),
+        )
 
 
 @dataclass(frozen=True, slots=True)

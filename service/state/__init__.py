@@ -1,4 +1,7 @@
-"""The shared state: the traffic document, its history, the workers that follow it. All SQL of the service is here."""
+"""The shared state: the traffic document, its history, the workers that follow it, what experiments count.
+
+All SQL of the service is here.
+"""
 
 from service.state.document import Document
 from service.state.store import StateError, StateStore, Transaction

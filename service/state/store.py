@@ -12,8 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.state import tables
+from service.state import bulk, tables
+from service.state.counts import Counts
 from service.state.document import Document
+from service.state.samples import Samples
 from service.state.workers import LIVE_SECONDS, VersionState, Worker
 
 
@@ -104,6 +106,7 @@ class Transaction:
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
+        self.counts, self.samples = Counts(connection), Samples(connection)
 
     def prepare(self) -> None:
         """Make the tables and the first, empty document; StateError where another format stands there."""
@@ -149,6 +152,17 @@ class Transaction:
     def past(self, epoch: int) -> sa.Row[Any] | None:
         """The history's row of one epoch."""
         return self._connection.execute(sa.select(tables.history).where(tables.history.c.epoch == epoch)).one_or_none()
+
+    def signing_keys(self) -> list[tuple[float, bytes]]:
+        """(created, secret) of the newest two keys that sign prediction ids, newest first."""
+        query = sa.select(tables.signing_keys).order_by(tables.signing_keys.c.id.desc()).limit(2)
+        return [(row.created, bytes(row.secret)) for row in self._connection.execute(query)]
+
+    def add_signing_key(self, secret: bytes) -> None:
+        """Add a key beside the newest one; those before it go. Of two that are added at once, one is."""
+        newest = self._connection.execute(sa.select(sa.func.max(tables.signing_keys.c.id))).scalar_one() or 0
+        bulk.insert_new(self._connection, tables.signing_keys, [(newest + 1, time.time(), secret)])
+        self._connection.execute(tables.signing_keys.delete().where(tables.signing_keys.c.id < newest))
 
     def workers(self) -> list[Worker]:
         """The living workers of all replicas."""

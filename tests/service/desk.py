@@ -6,10 +6,11 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api.predict import Predict
 from service.batching import Batcher, Load
 from service.config import Settings
+from service.experiments.ledger import Ledger
 from service.metrics import Metrics
 from service.registry import Loaded
 from service.scorer import Scorer, row_count
@@ -28,7 +30,7 @@ from service.scoring.encoded import Encoded, Floats
 from service.scoring.features import FeatureEncoder
 from service.scoring.known import KnownNames
 from service.scoring.predictor import Predictor
-from service.state import Document
+from service.state import Document, StateStore
 from tests.tiny import ITEMS, tiny_encoder
 
 PRICE = 1  # the column of the tiny schema's price, scaled so that 0..19 is 0..1
@@ -124,6 +126,7 @@ class Desk:
     view: View
     metrics: Metrics
     engines: dict[str, Engine]
+    ledger: Ledger
 
     async def post(self, body: object, headers: Mapping[str, str] | None = None) -> Answer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -197,7 +200,11 @@ async def desk(
     default = {"epoch": 7, "revision": 9, "weights": dict(weights), "default": next(iter(weights))}
     view = View(Document(**{**default, **(document or {})}))
     engines = {version: Engine(score) for version, score in scores.items()}
-    with Metrics() as metrics:
+    async with AsyncExitStack() as stack:
+        metrics = stack.enter_context(Metrics())
+        folder = stack.enter_context(TemporaryDirectory())
+        store = stack.enter_context(StateStore.open(f"sqlite:///{folder}/state.db"))
+        ledger = await stack.enter_async_context(Ledger(config, store))
         for version, engine in engines.items():
             items = version not in without_items
             predictor = Predictor(
@@ -206,8 +213,8 @@ async def desk(
             metrics.version_loaded(version, [feature.name for feature in predictor.schema.features])
             batcher = _batcher(predictor, versions, metrics, config, batch_rows)
             versions.ready[version] = Loaded(version, predictor, batcher)
-        async with Predict(config, versions, view, metrics, body_seconds=body_seconds) as endpoint:
-            yield Desk(endpoint, versions, view, metrics, engines)
+        async with Predict(config, versions, view, metrics, ledger, body_seconds=body_seconds) as endpoint:
+            yield Desk(endpoint, versions, view, metrics, engines, ledger)
             for engine in engines.values():
                 engine.open.set()
             for loaded in versions.ready.values():

@@ -68,7 +68,6 @@ def test_a_wrong_value_is_refused_by_the_options_name(argv, says):
     "argv",
     [
         ["--fallback", "default"],
-        ["--attribution-hours", "1"],
         ["--artifacts", "s3://bucket/prefix"],
         ["--state", "postgresql://host/db"],
     ],
@@ -79,7 +78,7 @@ def test_what_is_not_built_yet_says_so(argv):
 
 
 def test_what_is_not_built_yet_is_taken_at_its_default():
-    defaults = ["--fallback", "off", "--attribution-hours", "24"]
+    defaults = ["--fallback", "off"]
     assert read(*defaults) == read()
 
 

@@ -1,0 +1,110 @@
+"""Sampled answers and what was shown and clicked of them, kept until their clicks are late. Inside one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from service.state import bulk, tables
+
+# Answers that one experiment may have here; beyond, half of them go.
+MOST_KEPT = 100_000
+DRAWS = 2**32
+_SIGN = 2**63
+
+
+class Kept(NamedTuple):
+    """One answer. `items` are int64 hashes and `scores` float32, of equal number, as bytes; `unit` has 64 bits."""
+
+    prediction: bytes
+    experiment: str
+    version: str
+    at: int  # whole seconds since 1970
+    draw: int  # 32 bits that do not depend on anything
+    unit: int
+    items: bytes
+    scores: bytes
+    shadow_version: str | None
+    shadow: bytes | None
+
+
+class Seen(NamedTuple):
+    """An item that was shown, or clicked, in a sampled answer."""
+
+    prediction: bytes
+    item: int
+    clicked: int  # 0 shown, 1 clicked
+
+
+class Samples:
+    """The samples as one transaction sees them."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def add(self, experiment: str, answers: Iterable[Kept]) -> int:
+        """Keep answers of one experiment, as far as its sample takes them; how often that was halved by now."""
+        bulk.insert_new(self._connection, tables.kept_samples, [(experiment, 0, 0)])
+        here = tables.kept_samples.c.experiment == experiment
+        # Written before it is read: on PostgreSQL that takes the row's lock.
+        self._connection.execute(tables.kept_samples.update().where(here).values(experiment=experiment))
+        row = self._connection.execute(sa.select(tables.kept_samples).where(here)).one()
+        halvings, held = row.halvings, row.held
+        below = [_row(one) for one in answers if one.draw < DRAWS >> halvings]
+        held += bulk.insert_new(self._connection, tables.kept, below)
+        while held > MOST_KEPT:
+            halvings += 1
+            held -= self._remove(tables.kept.c.experiment == experiment, tables.kept.c.draw >= DRAWS >> halvings)
+        if halvings and held < MOST_KEPT // 4:
+            halvings -= 1  # the window took most of them: what comes is sampled twice as often
+        changed = tables.kept_samples.update().where(here).values(halvings=halvings, held=held)
+        self._connection.execute(changed)
+        return int(halvings)
+
+    def see(self, seen: Iterable[Seen], received: int) -> None:
+        """Note what was shown and clicked."""
+        bulk.insert_new(self._connection, tables.kept_events, [(*one, received) for one in sorted(seen)])
+
+    def forget(self, before: float, most: int) -> int:
+        """Remove up to `most` answers given before a time, and what was seen of such; how many rows went."""
+        old = sa.select(tables.kept.c.prediction, tables.kept.c.experiment).where(tables.kept.c.at < int(before))
+        gone = self._connection.execute(old.limit(most)).all()
+        if gone:
+            self._remove(tables.kept.c.prediction.in_([row.prediction for row in gone]))
+            for experiment in {row.experiment for row in gone}:
+                number = sum(row.experiment == experiment for row in gone)
+                sample = tables.kept_samples
+                fewer = sample.update().where(sample.c.experiment == experiment).values(held=sample.c.held - number)
+                self._connection.execute(fewer)
+        # Seen of answers that were never kept: what was to be kept and was dropped.
+        column = tables.kept_events.c
+        stale = sa.select(column.prediction).where(column.received < int(before)).limit(most)
+        query = tables.kept_events.delete().where(column.prediction.in_(stale), column.received < int(before))
+        return len(gone) + self._connection.execute(query).rowcount
+
+    def kept(self, experiment: str) -> list[Kept]:
+        """All answers of one experiment."""
+        query = sa.select(tables.kept).where(tables.kept.c.experiment == experiment)
+        found = self._connection.execute(query)
+        return [Kept(*row)._replace(unit=row[5] + _SIGN) for row in found]
+
+    def seen(self, experiment: str) -> list[Seen]:
+        """What was shown and clicked of an experiment's answers."""
+        event, answer = tables.kept_events.c, tables.kept.c
+        query = sa.select(event.prediction, event.item, event.kind).join_from(
+            tables.kept_events, tables.kept, event.prediction == answer.prediction
+        )
+        return [Seen(*row) for row in self._connection.execute(query.where(answer.experiment == experiment))]
+
+    def _remove(self, *where: sa.ColumnElement[bool]) -> int:
+        """Remove the answers for which all of `where` holds; how many."""
+        which = sa.select(tables.kept.c.prediction).where(*where)
+        events = tables.kept_events
+        self._connection.execute(events.delete().where(events.c.prediction.in_(which)))
+        return self._connection.execute(tables.kept.delete().where(*where)).rowcount
+
+
+def _row(one: Kept) -> tuple[object, ...]:
+    return (*one[:5], one.unit - _SIGN, *one[6:])
