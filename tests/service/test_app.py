@@ -13,6 +13,8 @@ from fastapi import FastAPI
 
 from service.app import State, create_app
 from service.config import Settings
+from service.opening import Alone, Computing
+from service.scoring.predictor import Predictor
 from tests.tiny import publish_tiny
 
 ROWS = {"instances": [{"user_id": "u1", "age": 30, "price": 3, "genres": ["a"]}]}
@@ -102,12 +104,30 @@ def test_me03_openmetrics_is_given_where_it_is_asked_for(app: FastAPI):
     assert answer.text.endswith("# EOF\n")
 
 
-def test_li01_before_its_version_is_ready_a_worker_lives_and_answers_503(app: FastAPI):
+class Held(Alone):
+    """Loads wait until they are let go."""
+
+    def __init__(self, artifacts: Path) -> None:
+        super().__init__(artifacts, Computing())
+        self.go = threading.Event()
+
+    def version(self, name: str, revision: int, *, beside: bool = False) -> Predictor:
+        assert self.go.wait(30)
+        return super().version(name, revision, beside=beside)
+
+
+def test_li01_before_its_version_is_ready_a_worker_lives_and_answers_503(app: FastAPI, tmp_path: Path):
+    opening = Held(tmp_path / "artifacts")
+    settings = Settings(artifacts=tmp_path / "artifacts", state=f"sqlite:///{tmp_path / 'other.db'}")
+
     async def main() -> list[int]:
-        async with running(app, ready=False) as (client, _):
-            first = await client.post("/predict", json=ROWS)
-            assert "retry-after" in first.headers
-            return [first.status_code, *[(await client.get(path)).status_code for path in ("/livez", "/readyz")]]
+        async with running(create_app(settings, opening=opening), ready=False) as (client, _):
+            try:
+                first = await client.post("/predict", json=ROWS)
+                assert "retry-after" in first.headers
+                return [first.status_code, *[(await client.get(path)).status_code for path in ("/livez", "/readyz")]]
+            finally:
+                opening.go.set()
 
     assert asyncio.run(main()) == [503, 200, 503]
 
