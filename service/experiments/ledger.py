@@ -77,6 +77,7 @@ class Ledger:
         self._judge = Judge(lambda: self._keyring, self._epochs, self._window, now)
         self._upkeep = Upkeep(self._window)
         self._flusher: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
         self._flushed = time.monotonic()
         self._refreshed = 0.0
         self._lost = False
@@ -92,10 +93,10 @@ class Ledger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Not cancelled: what is being written would be written again.
+        self._ending.set()
         if self._flusher is not None:
-            self._flusher.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._flusher
+            await self._flusher
         await self._recorder.close()
         with suppress(StateError):
             await self.flush()
@@ -161,7 +162,7 @@ class Ledger:
         taken = self._tally.take(self._sampler.take(seconds))
         try:
             done = await self._loop.run_in_executor(self._writes, write, self._store, taken)
-        except BaseException:
+        except Exception:
             self._tally.give_back(taken)
             raise
         self._tally.written(done.units)
@@ -169,8 +170,10 @@ class Ledger:
             self._sampler.halved(experiment, halvings)
 
     async def _flush_forever(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
+        while not self._ending.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._ending.wait()
             try:
                 await self.flush()
                 await self._loop.run_in_executor(self._writes, self._upkeep.step, self._store, self._now())
