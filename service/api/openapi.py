@@ -127,7 +127,7 @@ _EXAMPLES = {
     },
 }
 _ANSWER_EXAMPLE = {
-    "prediction_id": "6f0d4e7a1f0b4f7f9a9a0f6a3d0c2b1e",
+    "prediction_id": "OAAAAAABimrgZ4b3HkP1q0mZr2WcT9uYx5NfLdQe",
     "model_version": "v2",
     "assignment": {"experiment": "default", "reason": "split", "epoch": 1, "propensity": 0.1},
     "ranking": [{"item_id": "50", "score": 0.8127}, {"item_id": "181", "score": 0.7713}],

@@ -17,18 +17,17 @@ class Named(NamedTuple):
     number: int
     experiment: str
     arms: tuple[str, ...]
+    places: Mapping[str, int]
     shares: Mapping[str, float]
     began: float
-
-    def place(self, version: str) -> int:
-        """The version's place in an id; INLINE where it has none."""
-        return self.arms.index(version) if version in self.arms else INLINE
 
 
 def named(number: int, traffic: Mapping[str, Any], began: float) -> Named:
     """The epoch of a split as the history has it."""
-    arms = {*traffic["weights"]} | ({traffic["default"]} if traffic["default"] else set())
-    return Named(number, traffic["experiment"], tuple(sorted(arms))[:INLINE], shares_of(traffic["weights"]), began)
+    names = {*traffic["weights"]} | ({traffic["default"]} if traffic["default"] else set())
+    arms = tuple(sorted(names))[:INLINE]
+    places = {version: place for place, version in enumerate(arms)}
+    return Named(number, traffic["experiment"], arms, places, shares_of(traffic["weights"]), began)
 
 
 class Epochs:

@@ -27,7 +27,7 @@ from service.experiments.epochs import Epochs
 from service.experiments.events import Judge, Judged
 from service.experiments.evidence import Evidence
 from service.experiments.keys import Keyring, stored_keyring
-from service.experiments.reading import experiment_names, read_evidence
+from service.experiments.reading import Reader, experiment_names
 from service.experiments.recorder import Recorded, Recorder
 from service.experiments.samples import Answer, Sampler
 from service.experiments.tally import Tally
@@ -70,11 +70,14 @@ class Ledger:
         self._issuer = Issuer(self._sampler, now)
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="feedback")
+        self._reports = ThreadPoolExecutor(1, thread_name_prefix="evidence")
+        self._reader = Reader(now)
         self._recorder = Recorder(store, self._writes)
         self._epochs = Epochs(self._past)
         self._judge = Judge(lambda: self._keyring, self._epochs, self._window, now)
         self._upkeep = Upkeep(self._window)
         self._flusher: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
         self._flushed = time.monotonic()
         self._refreshed = 0.0
         self._lost = False
@@ -90,15 +93,15 @@ class Ledger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Not cancelled: what is being written would be written again.
+        self._ending.set()
         if self._flusher is not None:
-            self._flusher.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._flusher
+            await self._flusher
         await self._recorder.close()
         with suppress(StateError):
             await self.flush()
-        self._writes.shutdown(wait=False)
-        self._reads.shutdown(wait=False)
+        for thread in (self._writes, self._reads, self._reports):
+            thread.shutdown(wait=False)
 
     def open(
         self, document: Document, version: str, reason: str, unit: str | None, *, rows: bool, shadowed: bool = False
@@ -147,11 +150,11 @@ class Ledger:
 
     async def names(self) -> list[str]:
         """Every experiment that there was, in the order of their names."""
-        return await self._loop.run_in_executor(None, self._read, experiment_names)
+        return await self._loop.run_in_executor(self._reports, self._read, experiment_names)
 
     async def evidence(self, name: str) -> Evidence | None:
         """All that was counted of an experiment; None where there was none of that name."""
-        return await self._loop.run_in_executor(None, self._read, lambda view: read_evidence(view, name))
+        return await self._loop.run_in_executor(self._reports, self._read, lambda view: self._reader(view, name))
 
     async def flush(self) -> None:
         """Write what happened at /predict. Raises StateError; then it is kept for the next time."""
@@ -159,7 +162,7 @@ class Ledger:
         taken = self._tally.take(self._sampler.take(seconds))
         try:
             done = await self._loop.run_in_executor(self._writes, write, self._store, taken)
-        except BaseException:
+        except Exception:
             self._tally.give_back(taken)
             raise
         self._tally.written(done.units)
@@ -167,8 +170,10 @@ class Ledger:
             self._sampler.halved(experiment, halvings)
 
     async def _flush_forever(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
+        while not self._ending.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._ending.wait()
             try:
                 await self.flush()
                 await self._loop.run_in_executor(self._writes, self._upkeep.step, self._store, self._now())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.state.samples import DRAWS, Kept
+from service.state.samples import DRAWS, LEAST, Kept
 
 # What one worker keeps a second, about, of its answers that are not shadowed; shadowed ones may be four times as many.
 KEPT_A_SECOND = 50
@@ -84,6 +84,7 @@ def packed(answer: Answer) -> Kept:
         answer.at,
         answer.draw,
         answer.unit,
+        max(LEAST, len(best)),
         hashes.tobytes(),
         scores[best].astype("<f4").tobytes(),
         answer.shadow_version,

@@ -31,7 +31,8 @@ class Issuer:
     def __init__(self, sampler: Sampler, now: Callable[[], float]) -> None:
         self.keyring: Keyring | None = None
         self._sampler, self._now = sampler, now
-        self._epoch: Named | None = None
+        self._document: Document | None = None
+        self._epoch = named(0, Document().traffic(), 0.0)
         self._hash = UnitHash("")
 
     def open(
@@ -42,16 +43,16 @@ class Issuer:
         `rows` says that it is in row form, `shadowed` that another version scores it too: then its scores are kept,
         and whoever has both calls `keep`.
         """
+        if document is not self._document:
+            self._document, self._epoch = document, named(document.epoch, document.traffic(), 0.0)
+            self._hash = UnitHash(self._epoch.experiment)
         epoch = self._epoch
-        if epoch is None or epoch.number != document.epoch:
-            epoch = self._epoch = named(document.epoch, document.traffic(), 0.0)
-            self._hash = UnitHash(epoch.experiment)
         counted = reason == "split" and unit is not None
         # Of a unit that is not in the statistics only its cluster matters, and only where it is shadowed.
         sub, hash_ = self._hash(unit) if unit is not None and (counted or shadowed) else (0, 0)
         nonce = random.getrandbits(64)
         kept = (counted or shadowed) and self._sampler.wants(epoch.experiment, nonce >> 32, shadowed)
-        place = epoch.place(version)
+        place = epoch.places.get(version, INLINE)
         name = version if place == INLINE else ""
         at = int(self._now())
         fields = Fields(reason, rows, kept, place, epoch.number, sub if counted else 0, at, nonce, name)

@@ -77,7 +77,7 @@ class Counts:
         halvings, held = row.halvings, row.held
         below = sorted((epoch, version, hash_ - _SIGN) for version, hash_ in units if hash_ < limit(halvings))
         held += bulk.insert_new(self._connection, tables.units, below)
-        while held > MOST_UNITS:
+        while held > MOST_UNITS and halvings < 63:
             halvings += 1
             column = tables.units.c
             beyond = sa.and_(column.epoch == epoch, column.hash >= limit(halvings) - _SIGN)
@@ -86,11 +86,12 @@ class Counts:
         self._connection.execute(changed)
         return int(halvings)
 
-    def units(self, epochs: Collection[int]) -> list[tuple[int, str, int]]:
-        """(epoch, version, hash) of the sampled units, in this order."""
+    def units(self, epoch: int) -> list[tuple[str, int]]:
+        """(version, hash) of an epoch's sampled units, in this order."""
         column = tables.units.c
-        found = self._connection.execute(_of(tables.units, epochs).order_by(column.epoch, column.version, column.hash))
-        return [(epoch, version, hash_ + _SIGN) for epoch, version, hash_ in found if epoch in epochs]
+        query = sa.select(column.version, column.hash).where(column.epoch == epoch)
+        found = self._connection.execute(query.order_by(column.version, column.hash))
+        return [(version, hash_ + _SIGN) for version, hash_ in found]
 
     def halvings(self, epochs: Collection[int]) -> dict[int, int]:
         """How often the sample of units was halved, of those epochs that have one."""

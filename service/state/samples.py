@@ -9,8 +9,10 @@ import sqlalchemy as sa
 
 from service.state import bulk, tables
 
-# Answers that one experiment may have here; beyond, half of them go.
-MOST_KEPT = 100_000
+# What one experiment's answers may weigh here; beyond, half of them go. An answer weighs as many as it has items, at
+# least LEAST: there are never more than 100,000.
+MOST_KEPT = 400_000
+LEAST = 4
 DRAWS = 2**32
 _SIGN = 2**63
 
@@ -24,6 +26,7 @@ class Kept(NamedTuple):
     at: int  # whole seconds since 1970
     draw: int  # 32 bits that do not depend on anything
     unit: int
+    weight: int
     items: bytes
     scores: bytes
     shadow_version: str | None
@@ -52,9 +55,10 @@ class Samples:
         self._connection.execute(tables.kept_samples.update().where(here).values(experiment=experiment))
         row = self._connection.execute(sa.select(tables.kept_samples).where(here)).one()
         halvings, held = row.halvings, row.held
-        below = [_row(one) for one in answers if one.draw < DRAWS >> halvings]
-        held += bulk.insert_new(self._connection, tables.kept, below)
-        while held > MOST_KEPT:
+        below = [one for one in answers if one.draw < DRAWS >> halvings]
+        bulk.insert_new(self._connection, tables.kept, [_row(one) for one in below])
+        held += sum(one.weight for one in below)  # an answer is added once: its nonce is its own
+        while held > MOST_KEPT and halvings < 32:
             halvings += 1
             held -= self._remove(tables.kept.c.experiment == experiment, tables.kept.c.draw >= DRAWS >> halvings)
         if halvings and held < MOST_KEPT // 4:
@@ -69,19 +73,21 @@ class Samples:
 
     def forget(self, before: float, most: int) -> int:
         """Remove up to `most` answers given before a time, and what was seen of such; how many rows went."""
-        old = sa.select(tables.kept.c.prediction, tables.kept.c.experiment).where(tables.kept.c.at < int(before))
-        gone = self._connection.execute(old.limit(most)).all()
+        answer, event = tables.kept.c, tables.kept_events.c
+        old = sa.select(answer.prediction).where(answer.at < int(before)).limit(most)
+        delete = tables.kept.delete().where(answer.prediction.in_(old))
+        gone = self._connection.execute(delete.returning(answer.prediction, answer.experiment, answer.weight)).all()
         if gone:
-            self._remove(tables.kept.c.prediction.in_([row.prediction for row in gone]))
-            for experiment in {row.experiment for row in gone}:
-                number = sum(row.experiment == experiment for row in gone)
-                sample = tables.kept_samples
-                fewer = sample.update().where(sample.c.experiment == experiment).values(held=sample.c.held - number)
-                self._connection.execute(fewer)
+            ids = [row.prediction for row in gone]
+            self._connection.execute(tables.kept_events.delete().where(event.prediction.in_(ids)))
+        for experiment in sorted({row.experiment for row in gone}):
+            weight = sum(row.weight for row in gone if row.experiment == experiment)
+            sample = tables.kept_samples
+            fewer = sample.update().where(sample.c.experiment == experiment).values(held=sample.c.held - weight)
+            self._connection.execute(fewer)
         # Seen of answers that were never kept: what was to be kept and was dropped.
-        column = tables.kept_events.c
-        stale = sa.select(column.prediction).where(column.received < int(before)).limit(most)
-        query = tables.kept_events.delete().where(column.prediction.in_(stale), column.received < int(before))
+        stale = sa.select(event.prediction).where(event.received < int(before)).limit(most)
+        query = tables.kept_events.delete().where(event.prediction.in_(stale), event.received < int(before))
         return len(gone) + self._connection.execute(query).rowcount
 
     def kept(self, experiment: str) -> list[Kept]:
@@ -99,11 +105,13 @@ class Samples:
         return [Seen(*row) for row in self._connection.execute(query.where(answer.experiment == experiment))]
 
     def _remove(self, *where: sa.ColumnElement[bool]) -> int:
-        """Remove the answers for which all of `where` holds; how many."""
+        """Remove the answers for which all of `where` holds; what they weighed."""
+        weight = self._connection.execute(sa.select(sa.func.sum(tables.kept.c.weight)).where(*where)).scalar_one() or 0
         which = sa.select(tables.kept.c.prediction).where(*where)
         events = tables.kept_events
         self._connection.execute(events.delete().where(events.c.prediction.in_(which)))
-        return self._connection.execute(tables.kept.delete().where(*where)).rowcount
+        self._connection.execute(tables.kept.delete().where(*where))
+        return int(weight)
 
 
 def _row(one: Kept) -> tuple[object, ...]:

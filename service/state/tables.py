@@ -110,9 +110,10 @@ kept = sa.Table(
     sa.Column("prediction", sa.LargeBinary, primary_key=True),
     sa.Column("experiment", sa.String(64), nullable=False, index=True),
     sa.Column("version", sa.String(64), nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False, index=True),
     sa.Column("draw", sa.BigInteger, nullable=False),
     sa.Column("unit", sa.BigInteger, nullable=False),
+    sa.Column("weight", sa.Integer, nullable=False),
     sa.Column("items", sa.LargeBinary, nullable=False),
     sa.Column("scores", sa.LargeBinary, nullable=False),
     sa.Column("shadow_version", sa.String(64)),
@@ -130,7 +131,7 @@ kept_events = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# How often an experiment's sampled answers were halved, and how many there are.
+# How often an experiment's sampled answers were halved, and what they weigh together.
 kept_samples = sa.Table(
     "kept_samples",
     metadata,

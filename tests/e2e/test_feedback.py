@@ -92,6 +92,22 @@ def test_predictions_clicks_and_units_meet_in_the_store(fresh: Service) -> None:
     assert {version: found[version, "predictions"] for version in wanted} == dict(wanted)
 
 
+def test_killed_workers_lose_at_most_the_last_second_of_predictions(fresh: Service) -> None:
+    given = predicted(fresh, range(100))
+    time.sleep(1.2)
+    for worker in fresh.workers():
+        worker.kill()
+    found = stored(fresh)
+    assert sum(found[version, "predictions"] for version in ("v1", "v2")) == len(given)
+
+
+def test_feedback_is_refused_once_the_state_file_was_moved_away(fresh: Service) -> None:
+    ((prediction, _),) = predicted(fresh, [1])
+    (fresh.folder / "state.db").rename(fresh.folder / "elsewhere.db")
+    answer = httpx.post(fresh.url + "/feedback", json={"events": [event(prediction, 1)]}, timeout=30)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
 def test_a_killed_worker_loses_no_event_that_was_answered(fresh: Service) -> None:
     predictions = [prediction for prediction, _ in predicted(fresh, range(200))]
     stop = threading.Event()

@@ -214,11 +214,11 @@ def test_more_than_can_be_counted_soon_is_turned_away_with_429():
 
 
 def kept(number, draw, at=1000):
-    return Kept(number.to_bytes(4, "big"), "home", "v1", at, draw, 1, b"\0" * 8, b"\0" * 4, None, None)
+    return Kept(number.to_bytes(4, "big"), "home", "v1", at, draw, 1, 4, b"\0" * 8, b"\0" * 4, None, None)
 
 
 def test_an_experiment_s_sample_is_halved_where_it_grows_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_KEPT", 10)
+    monkeypatch.setattr(samples, "MOST_KEPT", 40)
     with started(tmp_path) as store, store.transaction() as change:
         draws = [n * (DRAWS // 16) for n in range(16)]
         assert change.samples.add("home", [kept(n, draw) for n, draw in enumerate(draws)]) == 1
@@ -226,7 +226,7 @@ def test_an_experiment_s_sample_is_halved_where_it_grows_too_large(tmp_path, mon
 
 
 def test_a_sample_grows_again_once_the_window_has_taken_most_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_KEPT", 10)
+    monkeypatch.setattr(samples, "MOST_KEPT", 40)
     with started(tmp_path) as store, store.transaction() as change:
         change.samples.add("home", [kept(n, n * (DRAWS // 16)) for n in range(16)])
         assert change.samples.forget(2000, 100) == 8
