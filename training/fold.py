@@ -1,0 +1,37 @@
+"""Batch normalisation folded into the layer before it: in serving it is a fixed scale and shift of each unit."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from training.model import BatchNorm, WideDeep
+
+
+def folded(model: WideDeep) -> WideDeep:
+    """A twin that scores as `model` does in eval mode; it shares all but the layers that change."""
+    layers: list[nn.Module] = []
+    for layer in model.mlp:
+        if isinstance(layer, BatchNorm):
+            linear = layers.pop()
+            assert isinstance(linear, nn.Linear)  # the model puts a norm behind a layer
+            layers.append(_scaled(linear, layer))
+        else:
+            layers.append(layer)
+    twin = copy.copy(model)
+    twin._modules = {**model._modules, "mlp": nn.Sequential(*layers)}
+    return twin
+
+
+def _scaled(linear: nn.Linear, norm: BatchNorm) -> nn.Linear:
+    """γ·(Wx + b − μ)/σ + β as one layer, computed in float64."""
+    assert norm.running_var is not None  # a norm of this model keeps them
+    assert norm.running_mean is not None
+    with torch.no_grad():
+        scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+        made = nn.Linear(linear.in_features, linear.out_features)
+        made.weight.copy_(linear.weight.double() * scale[:, None])
+        made.bias.copy_((linear.bias.double() - norm.running_mean.double()) * scale + norm.bias.double())
+    return made.train(linear.training)
