@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib.resources
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +22,10 @@ import pyarrow.parquet as pq
 from training.errors import FetchError
 
 _ADULT_NUMBERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
-_ADULT = ("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship")
-_ADULT += ("race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income")
+_ADULT = (
+    *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
+    *("race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income"),
+)
 _ADULT_VALID = 0.2  # of adult.data, as in rtdl-revisiting-models; the file itself names no validation part
 _USERS = ("user_id", "gender", "age", "occupation", "zip_code")
 _FILMS = ("item_id", "title", "genres")
@@ -40,6 +43,8 @@ def convert_raw(name: str, raw: Path, out: Path, *, say: Callable[[str], None] =
         written = RAW_DATA_SETS[name](raw, out)
     except UnicodeDecodeError as error:
         raise FetchError(f"{raw}: a file of {name} is not the text that it should be ({error.reason})") from None
+    except (EOFError, zlib.error) as error:
+        raise FetchError(f"{raw}: a gzipped file of {name} is damaged: {error}") from None
     except OSError as error:
         raise FetchError(f"{error.filename or raw}: {error.strerror or error}") from None
     except pa.ArrowException as error:
@@ -127,19 +132,19 @@ def _dat_table(path: Path, names: tuple[str, ...]) -> pa.Table:
 
 
 def _fields(path: Path, separator: str, count: int, encoding: str) -> Iterator[list[str]]:
-    """The fields of each line, blanks and a final full stop taken off; comments and empty lines are left out."""
-    opened = gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding)
+    """The fields of each line, blanks taken off; comments and empty lines are left out."""
+    # A file is a few MiB; decoded whole, it is closed before anything can go wrong in it.
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(encoding)
     found = False
-    with opened as file:
-        for number, line in enumerate(file, 1):
-            text = line.strip()
-            if not text or text.startswith("|"):
-                continue
-            fields = [field.strip() for field in text.split(separator)]
-            if len(fields) != count:
-                raise FetchError(f"{path}, line {number}: {len(fields)} fields where {count} are needed")
-            found = True
-            yield fields
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("|"):
+            continue
+        fields = [field.strip() for field in line.split(separator)]
+        if len(fields) != count:
+            raise FetchError(f"{path}, line {number}: {len(fields)} fields where {count} are needed")
+        found = True
+        yield fields
     if not found:
         raise FetchError(f"{path}: holds no rows")
 
