@@ -9,6 +9,7 @@ A version's schema holds the edges themselves, so that serving knows nothing of 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +22,22 @@ from service.scoring.schema import Feature, FeatureSchema
 LEAST_ROWS = 32  # of a target bin: below it a bin's rate is the noise of its own few labels
 
 
-def with_edges(schema: FeatureSchema, table: pa.Table, labels: npt.NDArray[np.float32]) -> FeatureSchema:
-    """The schema with edges (rising, at least one) for every rule; raises DataError naming a column of no numbers.
+def with_edges(
+    schema: FeatureSchema, numbers: Callable[[str], Doubles], labels: npt.NDArray[np.float32]
+) -> FeatureSchema:
+    """The schema with edges (rising, at least one) for every rule.
 
-    `table` holds the training rows, or a sample of them, and `labels` (rows,) theirs.
+    `numbers` gives a column's values in the training rows, or in a sample of them, and `labels` (rows,) are theirs.
     """
-    if not any(feature.rule for feature in schema.features):
-        return schema
-    features = tuple(
-        _resolved(feature, number_column(feature.name, table_column(table, feature.name)), labels)
-        if feature.rule
-        else feature
-        for feature in schema.features
+    features = (
+        _resolved(feature, numbers(feature.name), labels) if feature.rule else feature for feature in schema.features
     )
-    return dataclasses.replace(schema, features=features)
+    return dataclasses.replace(schema, features=tuple(features))
+
+
+def numbers_of(table: pa.Table, name: str) -> Doubles:
+    """A numeric column of a table, all missing where it has none; raises DataError."""
+    return number_column(name, table_column(table, name))
 
 
 def _resolved(feature: Feature, values: Doubles, labels: npt.NDArray[np.float32]) -> Feature:

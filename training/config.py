@@ -104,12 +104,15 @@ class TrainConfig:
     embedding_l2: float = 0.0
     schedule: str = "constant"
     warmup: int = 0
+    negatives: float = 1.0
     seed: int = 1
 
     def __post_init__(self) -> None:
         _one_of(self.wide_optimizer, WIDE_OPTIMIZERS, "[train] wide_optimizer")
         _one_of(self.deep_optimizer, DEEP_OPTIMIZERS, "[train] deep_optimizer")
         _one_of(self.schedule, SCHEDULES, "[train] schedule")
+        if not 0 < self.negatives <= 1:
+            raise ConfigError("[train] negatives, the share that is trained on, must lie above 0 and at most at 1")
         for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("warmup", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"[train] {name} must be at least {least}")

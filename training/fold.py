@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the layer before it: in serving it is a fixed scale and shift of each unit."""
+"""What is constant in serving, folded into the layers: batch normalisation and the correction of the probability."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ def folded(model: WideDeep) -> WideDeep:
             layers.append(_scaled(linear, layer))
         else:
             layers.append(layer)
+    if model.correction:
+        head = copy.deepcopy(layers[-1])
+        assert isinstance(head, nn.Linear)  # the MLP ends in its head
+        with torch.no_grad():
+            head.bias.add_(model.correction)
+        layers[-1] = head
     twin = copy.copy(model)
     twin._modules = {**model._modules, "mlp": nn.Sequential(*layers)}
+    twin.correction = 0.0
     return twin
 
 

@@ -176,10 +176,17 @@ class Wide(nn.Module):
 
 
 class WideDeep(nn.Module):
-    """The whole model; `forward` gives probabilities (B,), `logits` what the loss wants."""
+    """The whole model; `forward` gives probabilities (B,), `logits` what the loss wants.
+
+    `correction` is added to the logits for a probability: ln w where a share w of the negatives was trained on, which
+    is p / (p + (1 - p) / w) of the probability without it (He et al. 2014, section 6.3).
+    """
+
+    correction: float
 
     def __init__(self, layout: Layout, hidden: Sequence[int], dropout: float, norm: str = "none") -> None:
         super().__init__()
+        self.correction = 0.0
         self.wide = Wide(layout)
         dims = sorted({column.dim for column in (*layout.ids, *layout.bags)})
         tables = [EmbeddingTable(layout, dim) for dim in dims]
@@ -198,7 +205,7 @@ class WideDeep(nn.Module):
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Probabilities (B,). numerics (B, N) float32; ids (B, C), bag values (nnz,) and offsets (B + 1,) int64."""
-        return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets))
+        return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets) + self.correction)
 
     def logits(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Log-odds (B,): wide + deep."""

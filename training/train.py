@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from service.scoring.publish import check_publishable
 from service.scoring.values import DataError
 from training import export, metrics
 from training.batches import Batch
-from training.bins import with_edges
+from training.bins import numbers_of, with_edges
 from training.config import Config, TrainConfig
 from training.data import Dataset, check_classes, read_dataset
 from training.errors import FitError
 from training.model import WideDeep
+from training.negatives import kept_rows
 from training.optimizers import build_optimizers
 from training.progress import Progress
 from training.schedule import Schedule
@@ -81,12 +83,14 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     parts = cuts.parts(data.positions)
     check_classes(data.labels[parts["train"]], config.data.label)
     catalog = data.catalog(config, parts["train"])
+    parts["train"] = kept_rows(parts["train"], data.labels, config.train.negatives, config.train.seed)
     log.info("%d rows: %s; device %s", len(data.labels), ", ".join(f"{len(v)} {k}" for k, v in parts.items()), device)
 
     # ---- features: the encoder that serving will use, fitted here
     try:
         rows = data.table.take(parts["train"])
-        encoder = FeatureEncoder.fit(with_edges(config.schema, rows, data.labels[parts["train"]]), rows)
+        numbers = partial(numbers_of, rows)
+        encoder = FeatureEncoder.fit(with_edges(config.schema, numbers, data.labels[parts["train"]]), rows)
     except DataError as error:
         raise data.fault(error, parts["train"]) from None
     encoded = {name: data.encode(encoder, rows) for name, rows in parts.items()}
@@ -100,6 +104,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     # ---- model
     model = WideDeep(encoder.layout, config.model.hidden, config.model.dropout, config.model.norm)
     model.start_at(float(data.labels[parts["train"]].mean()))
+    model.correction = math.log(config.train.negatives)
     model.to(device)
 
     # ---- epochs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from service.scoring.columns import Doubles
 from service.scoring.features import FeatureEncoder
 from service.scoring.schema import FeatureSchema
 from service.scoring.values import DataError
-from training.bins import quantile_edges, target_edges, with_edges
+from training.bins import numbers_of, quantile_edges, target_edges, with_edges
 
 
 def schema(bins: str) -> FeatureSchema:
@@ -45,14 +47,14 @@ def test_target_bins_end_where_the_rate_changes() -> None:
 def test_a_column_of_one_value_or_none_has_one_edge(rule: str) -> None:
     for column in ([5.0] * 50, [None] * 50):
         table = pa.table({"x": pa.array(column, pa.float64())})
-        found = with_edges(schema(rule), table, np.arange(50, dtype=np.float32) % 2)
+        found = with_edges(schema(rule), partial(numbers_of, table), np.arange(50, dtype=np.float32) % 2)
         assert len(found.features[0].bins) == 1
         assert FeatureEncoder.fit(found, table).layout.ids[0].size == 4
 
 
 def test_a_versions_schema_holds_edges_and_no_rule() -> None:
     table = pa.table({"x": np.arange(100.0)})
-    found = with_edges(schema("quantile:4"), table, np.zeros(100, np.float32))
+    found = with_edges(schema("quantile:4"), partial(numbers_of, table), np.zeros(100, np.float32))
     assert found.to_dict()["features"][0]["bins"] == [25.0, 50.0, 75.0]
     with pytest.raises(ValueError, match="still a rule"):
         FeatureEncoder.fit(schema("quantile:4"), table)
@@ -60,4 +62,4 @@ def test_a_versions_schema_holds_edges_and_no_rule() -> None:
 
 def test_a_column_of_no_numbers_is_named() -> None:
     with pytest.raises(DataError, match="'old' is no number"):
-        with_edges(schema("quantile:4"), pa.table({"x": ["1", "old"]}), np.zeros(2, np.float32))
+        numbers_of(pa.table({"x": ["1", "old"]}), "x")

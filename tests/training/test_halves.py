@@ -35,6 +35,7 @@ class Layers(NamedTuple):
     hidden: tuple[int, ...]
     norm: str
     seed: int
+    correction: float = 0.0
 
 
 @st.composite
@@ -62,7 +63,11 @@ def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], Layers
     row = st.fixed_dictionaries({feature["name"]: VALUES[feature["kind"]] for feature in features})
     hidden = draw(st.sampled_from([(5,), (6, 3)]))
     rows = draw(st.lists(row, min_size=2, max_size=8))
-    return FeatureSchema.parse(features, crosses), rows, Layers(hidden, draw(NORMS), draw(st.integers(0, 99)))
+    return (
+        FeatureSchema.parse(features, crosses),
+        rows,
+        Layers(hidden, draw(NORMS), draw(st.integers(0, 99)), draw(st.sampled_from([0.0, -1.5]))),
+    )
 
 
 def table_of(schema: FeatureSchema, rows: list[dict[str, Any]]) -> pa.Table:
@@ -83,6 +88,7 @@ def model_of(encoder: FeatureEncoder, layers: Layers) -> WideDeep:
     for name, statistic in model.mlp.named_buffers():
         if name.endswith(("running_mean", "running_var")):
             statistic.uniform_(0.5, 2)
+    model.correction = layers.correction
     return model
 
 
