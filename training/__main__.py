@@ -20,6 +20,7 @@ from service.scoring.files import ArtifactError, is_version_name
 from training.config import MAX_INTEGER, MAX_SEED, ConfigError, read_config
 from training.errors import TrainingError
 from training.fetch import DATA_SETS, fetch_movielens
+from training.raw import RAW_DATA_SETS, convert_raw
 
 FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
 _OF_MEMORY = ("allocate memory", "out of memory", "Storage size calculation overflowed")  # torch's RuntimeErrors
@@ -61,7 +62,14 @@ def _of_memory(error: Exception) -> bool:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    fetch_movielens(options.out)
+    if options.raw is None:
+        if options.name not in DATA_SETS:
+            options.refuse(f"{options.name} is made from raw files that you have: name their folder with --from")
+        fetch_movielens(options.out)
+    elif options.name in RAW_DATA_SETS:
+        convert_raw(options.name, options.raw, options.out)
+    else:
+        options.refuse(f"{options.name} is downloaded; --from is for {', '.join(RAW_DATA_SETS)}")
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -115,9 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     fetch = commands.add_parser("fetch", help="obtain a data set with its configs")
-    fetch.add_argument("name", choices=DATA_SETS)
+    fetch.add_argument("name", choices=(*DATA_SETS, *RAW_DATA_SETS))
+    fetch.add_argument("--from", dest="raw", type=Path, metavar="FOLDER", help="where the raw files lie")
     fetch.add_argument("--out", type=Path, required=True, metavar="DIR")
-    fetch.set_defaults(run=_fetch)
+    fetch.set_defaults(run=_fetch, refuse=fetch.error)
 
     fit = commands.add_parser("fit", help="train and publish one version")
     fit.add_argument("--config", type=Path, required=True, metavar="FILE.toml")

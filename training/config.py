@@ -15,6 +15,8 @@ FORMATS = ("parquet", "csv", "tsv")
 SPLITS = ("time", "random", "files")
 WIDE_OPTIMIZERS = ("ftrl", "adagrad", "adam", "sgd")
 DEEP_OPTIMIZERS = ("adagrad", "adam")
+NORMS = ("none", "batch", "layer")
+SCHEDULES = ("constant", "plateau", "cosine")
 _SECTIONS = ("data", "split", "features", "crosses", "model", "train")
 MAX_INTEGER = (1 << 31) - 1  # batch_size, epochs, patience
 MAX_SEED = (1 << 63) - 1
@@ -67,10 +69,11 @@ class SplitConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The deep part: widths of its hidden layers and the dropout between them."""
+    """The deep part: widths of its hidden layers, what norms them, and the dropout between them."""
 
     hidden: tuple[int, ...] = (256, 128, 64)
     dropout: float = 0.5
+    norm: str = "none"
 
     def __post_init__(self) -> None:
         if not self.hidden or any(width < 1 for width in self.hidden):
@@ -79,11 +82,15 @@ class ModelConfig:
             raise ConfigError(f"[model] hidden: a width must be at most {MAX_WIDTH}")
         if not 0 <= self.dropout < 1:
             raise ConfigError("[model] dropout must be at least 0 and below 1")
+        _one_of(self.norm, NORMS, "[model] norm")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """The loop. A learning rate of 0 is the optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example."""
+    """The loop. A learning rate of 0 is the optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example.
+
+    `embedding_l2` λ adds λ/2·Σw² of the embeddings that a batch touches to its mean log loss. `warmup` is in steps.
+    """
 
     batch_size: int = 4096
     epochs: int = 10
@@ -94,17 +101,24 @@ class TrainConfig:
     deep_lr: float = 0.0
     l1: float = 1.0
     l2: float = 1.0
+    embedding_l2: float = 0.0
+    schedule: str = "constant"
+    warmup: int = 0
+    negatives: float = 1.0
     seed: int = 1
 
     def __post_init__(self) -> None:
         _one_of(self.wide_optimizer, WIDE_OPTIMIZERS, "[train] wide_optimizer")
         _one_of(self.deep_optimizer, DEEP_OPTIMIZERS, "[train] deep_optimizer")
-        for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("seed", 0)):
+        _one_of(self.schedule, SCHEDULES, "[train] schedule")
+        if not 0 < self.negatives <= 1:
+            raise ConfigError("[train] negatives, the share that is trained on, must lie above 0 and at most at 1")
+        for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("warmup", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"[train] {name} must be at least {least}")
             if getattr(self, name) > (most := MAX_SEED if name == "seed" else MAX_INTEGER):
                 raise ConfigError(f"[train] {name} must be at most {most}")
-        for name in ("wide_lr", "deep_lr", "l1", "l2"):
+        for name in ("wide_lr", "deep_lr", "l1", "l2", "embedding_l2"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"[train] {name} must be a finite number of at least 0")
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from service.scoring.layout import Layout
+from training.fold import folded
 from training.model import WideDeep
 from training.sides import Half, PairCross, Side, one_sided
 
@@ -28,6 +29,7 @@ class HalvedWideDeep(nn.Module):
 
     def __init__(self, model: WideDeep, layout: Layout) -> None:
         super().__init__()
+        model = folded(model)
         self.model = model
         self.left = Side(model, layout, items=False)
         self.right = Side(model, layout, items=True)

@@ -5,6 +5,7 @@ Every class here is written for `torch.jit.script`: ids come local to their colu
 a table (offsets, crosses) is int64 arithmetic inside the module, so that training and serving cannot differ.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -58,6 +59,66 @@ class EmbeddingTable(nn.Module):
             else:
                 right.append(vectors)
         return torch.cat(left, 1), torch.cat(right, 1)
+
+
+class NumericEmbedding(nn.Module):
+    """Piecewise-linear embeddings of the numerics of one width (Gorishniy et al. 2022, section 3.2), then a ReLU.
+
+    Between two knots a number fills the piece from 0 to 1; the pieces before it are full, those behind it empty.
+    """
+
+    columns: Tensor
+    lows: Tensor
+    widths: Tensor
+
+    def __init__(self, layout: Layout, dim: int) -> None:
+        super().__init__()
+        chosen = [(n, column) for n, column in enumerate(layout.numerics) if column.dim == dim]
+        pieces = max(len(column.knots) for _, column in chosen) - 1
+        self.width = dim * len(chosen)
+        self.left_width = dim * sum(column.side != "item" for _, column in chosen)
+        lows, widths = torch.full((len(chosen), pieces), math.inf), torch.ones(len(chosen), pieces)
+        for row, (_, column) in enumerate(chosen):
+            knots = torch.tensor(column.knots, dtype=torch.float32)
+            lows[row, : len(knots) - 1], widths[row, : len(knots) - 1] = knots[:-1], knots.diff()
+        self.register_buffer("columns", torch.tensor([n for n, _ in chosen], dtype=torch.int64))
+        # A piece that a column lacks begins beyond every number, and stays empty.
+        self.register_buffer("lows", lows.nan_to_num(posinf=torch.finfo(torch.float32).max))
+        self.register_buffer("widths", widths)
+        bound = pieces**-0.5
+        self.weight = nn.Parameter(torch.empty(len(chosen), pieces, dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(len(chosen), dim).uniform_(-bound, bound))
+
+    def forward(self, numerics: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors (B, ·) of user and context numerics, and of item numerics."""
+        pieces = pieces_of(numerics.index_select(1, self.columns), self.lows, self.widths)
+        flat = embed_pieces(pieces, self.weight, self.bias)
+        return flat[:, : self.left_width], flat[:, self.left_width :]
+
+
+def pieces_of(numerics: Tensor, lows: Tensor, widths: Tensor) -> Tensor:
+    """How full each piece is (B, n, pieces)."""
+    return ((numerics.unsqueeze(2) - lows) / widths).clamp(0.0, 1.0)
+
+
+def embed_pieces(pieces: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Vectors (B, n · D) of pieces (B, n, pieces)."""
+    vectors = torch.bmm(pieces.transpose(0, 1), weight) + bias.unsqueeze(1)
+    return torch.relu(vectors).transpose(0, 1).flatten(1)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that lets a batch of one row pass with the running statistics, having none of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and x.size(0) > 1:
+            return F.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum or 0.1, self.eps
+            )
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+
+NORMS: dict[str, type[BatchNorm] | type[nn.LayerNorm]] = {"batch": BatchNorm, "layer": nn.LayerNorm}
 
 
 class Wide(nn.Module):
@@ -115,25 +176,36 @@ class Wide(nn.Module):
 
 
 class WideDeep(nn.Module):
-    """The whole model; `forward` gives probabilities (B,), `logits` what the loss wants."""
+    """The whole model; `forward` gives probabilities (B,), `logits` what the loss wants.
 
-    def __init__(self, layout: Layout, hidden: Sequence[int], dropout: float) -> None:
+    `correction` is added to the logits for a probability: ln w where a share w of the negatives was trained on, which
+    is p / (p + (1 - p) / w) of the probability without it (He et al. 2014, section 6.3).
+    """
+
+    correction: float
+
+    def __init__(self, layout: Layout, hidden: Sequence[int], dropout: float, norm: str = "none") -> None:
         super().__init__()
+        self.correction = 0.0
         self.wide = Wide(layout)
         dims = sorted({column.dim for column in (*layout.ids, *layout.bags)})
         tables = [EmbeddingTable(layout, dim) for dim in dims]
         self.tables = nn.ModuleList(tables)
+        widths = sorted({column.dim for column in layout.numerics if column.knots})
+        embeddings = [NumericEmbedding(layout, dim) for dim in widths]
+        self.numeric_embeddings = nn.ModuleList(embeddings)
         self.left_numerics = sum(column.side != "item" for column in layout.numerics)
         layers: list[nn.Module] = []
-        width = len(layout.numerics) + sum(table.width for table in tables)
+        width = len(layout.numerics) + sum(one.width for one in embeddings) + sum(table.width for table in tables)
         for out in hidden:
-            layers += [nn.Linear(width, out), nn.ReLU(), nn.Dropout(dropout)]
+            norms = [NORMS[norm](out)] if norm in NORMS else []
+            layers += [nn.Linear(width, out), *norms, nn.ReLU(), nn.Dropout(dropout)]
             width = out
         self.mlp = nn.Sequential(*layers, nn.Linear(width, 1))
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Probabilities (B,). numerics (B, N) float32; ids (B, C), bag values (nnz,) and offsets (B + 1,) int64."""
-        return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets))
+        return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets) + self.correction)
 
     def logits(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Log-odds (B,): wide + deep."""
@@ -145,6 +217,10 @@ class WideDeep(nn.Module):
         """Deep logits (B, 1), the bias in them."""
         # User and context columns come first, item columns last: W·[u;i] can then be split into Wu·u + Wi·i.
         left, right = [numerics[:, : self.left_numerics]], [numerics[:, self.left_numerics :]]
+        for embedding in self.numeric_embeddings:
+            user, item = embedding(numerics)
+            left.append(user)
+            right.append(item)
         for table in self.tables:
             user, item = table(ids, bag_values, bag_offsets)
             left.append(user)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from training.config import TrainConfig
@@ -27,6 +28,7 @@ class RowOptimizer(Optimizer):
     """Steps parameters by rows: those of a sparse gradient alone, all of a dense one."""
 
     slots: tuple[str, ...] = ()  # names of the state tensors, each of the parameter's shape and 0 at first
+    # A group's "decay" λ adds λ·w to the gradient of the rows that are stepped.
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         """New weights of some rows; `state` is changed in place."""
@@ -48,15 +50,33 @@ class RowOptimizer(Optimizer):
                 state[name] = torch.zeros_like(weight)
         state["step"] += 1
         whole = [state[name] for name in self.slots]
+        decay = group.get("decay", 0.0)
         if not grad.is_sparse:
+            grad = grad.add(weight, alpha=decay) if decay else grad
             weight.copy_(self.update(weight, grad, whole, group, state["step"]))
             return
-        grad = grad.coalesce()
-        rows = grad.indices()[0]
-        touched = [tensor[rows] for tensor in whole]
-        weight[rows] = self.update(weight[rows], grad.values(), touched, group, state["step"])
+        rows, values = row_sums(grad)
+        old, touched = weight.index_select(0, rows), [tensor.index_select(0, rows) for tensor in whole]
+        if decay:
+            values = values.add_(old, alpha=decay)
+        weight.index_copy_(0, rows, self.update(old, values, touched, group, state["step"]))
         for tensor, changed in zip(whole, touched, strict=True):
-            tensor[rows] = changed
+            tensor.index_copy_(0, rows, changed)
+
+
+def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct rows (U,) of a sparse gradient, rising, and their summed gradients (U, D).
+
+    What `coalesce` does, several times faster: 32-bit keys are sorted, and a bag sums each run of equal ones.
+    """
+    keys, values = grad._indices()[0], grad._values()
+    short = keys.to(torch.int32) if grad.size(0) <= torch.iinfo(torch.int32).max else keys
+    ordered, order = short.sort(stable=True)
+    first = torch.ones(len(ordered), dtype=torch.bool, device=ordered.device)
+    torch.ne(ordered[1:], ordered[:-1], out=first[1:])
+    starts = first.nonzero().squeeze(1)
+    sums = F.embedding_bag(order, values, starts, mode="sum") if len(order) else values
+    return ordered.index_select(0, starts).long(), sums
 
 
 class Ftrl(RowOptimizer):
@@ -123,7 +143,8 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
     """One for the wide part, one for the embedding tables, one for the layers."""
     wide_lr = train.wide_lr or LEARNING_RATES[train.wide_optimizer]
     deep_lr = train.deep_lr or LEARNING_RATES[train.deep_optimizer]
-    wide, tables, layers = list(model.wide.parameters()), list(model.tables.parameters()), list(model.mlp.parameters())
+    wide, tables = list(model.wide.parameters()), list(model.tables.parameters())
+    layers = [*model.numeric_embeddings.parameters(), *model.mlp.parameters()]
     built: list[Optimizer] = []
     if train.wide_optimizer == "ftrl":
         built.append(Ftrl(wide, lr=wide_lr, l1=train.l1, l2=train.l2, examples=train.batch_size))
@@ -133,6 +154,7 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
         built.append(_by_rows(train.wide_optimizer, wide, wide_lr))
     if tables:
         built.append(_by_rows(train.deep_optimizer, tables, deep_lr))
+        built[-1].param_groups[0]["decay"] = train.embedding_l2
     if train.deep_optimizer == "adagrad":
         return [*built, torch.optim.Adagrad(layers, lr=deep_lr)]
     return [*built, torch.optim.Adam(layers, lr=deep_lr)]

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from service.scoring.publish import check_publishable
 from service.scoring.values import DataError
 from training import export, metrics
 from training.batches import Batch
+from training.bins import numbers_of, with_edges
 from training.config import Config, TrainConfig
 from training.data import Dataset, check_classes, read_dataset
 from training.errors import FitError
 from training.model import WideDeep
+from training.negatives import kept_rows
 from training.optimizers import build_optimizers
 from training.progress import Progress
+from training.schedule import Schedule
 from training.unknowns import unknown_shares
 
 log = logging.getLogger("training")
@@ -79,11 +83,14 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     parts = cuts.parts(data.positions)
     check_classes(data.labels[parts["train"]], config.data.label)
     catalog = data.catalog(config, parts["train"])
+    parts["train"] = kept_rows(parts["train"], data.labels, config.train.negatives, config.train.seed)
     log.info("%d rows: %s; device %s", len(data.labels), ", ".join(f"{len(v)} {k}" for k, v in parts.items()), device)
 
     # ---- features: the encoder that serving will use, fitted here
     try:
-        encoder = FeatureEncoder.fit(config.schema, data.table.take(parts["train"]))
+        rows = data.table.take(parts["train"])
+        numbers = partial(numbers_of, rows)
+        encoder = FeatureEncoder.fit(with_edges(config.schema, numbers, data.labels[parts["train"]]), rows)
     except DataError as error:
         raise data.fault(error, parts["train"]) from None
     encoded = {name: data.encode(encoder, rows) for name, rows in parts.items()}
@@ -95,16 +102,21 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     shares = unknown_shares(encoder.layout, encoded["train"], ordered, len(parts["valid"]) / len(parts["train"]))
 
     # ---- model
-    model = WideDeep(encoder.layout, config.model.hidden, config.model.dropout)
+    model = WideDeep(encoder.layout, config.model.hidden, config.model.dropout, config.model.norm)
     model.start_at(float(data.labels[parts["train"]].mean()))
+    model.correction = math.log(config.train.negatives)
     model.to(device)
 
     # ---- epochs
     best, history = Best(), []
+    optimizers = build_optimizers(model, config.train)
+    schedule = Schedule(optimizers, config.train, math.ceil(batches["train"].rows / config.train.batch_size))
     with Progress(artifacts, version, config.train, batches["train"].rows) as progress:
-        for epoch in _epochs(model, batches, config.train, shares, _units(data, parts["valid"]), progress):
+        steps = (optimizers, schedule)
+        for epoch in _epochs(model, batches, config.train, shares, _units(data, parts["valid"]), progress, steps):
             history.append(epoch)
             better = best.offer(epoch, model)
+            schedule.epoch(better)
             progress.epoch(epoch.number, epoch.loss, epoch.rows_per_second, epoch.valid, better)
             if best.epoch and epoch.number - best.epoch.number >= config.train.patience:
                 break
@@ -156,15 +168,15 @@ def _epochs(
     shares: tuple[list[float], list[float]],
     valid_units: Ints | None,
     progress: Progress,
+    steps: tuple[list[Optimizer], Schedule],
 ) -> Iterator[Epoch]:
     generator = torch.Generator().manual_seed(train.seed)
-    optimizers = build_optimizers(model, train)
     labels = batches["valid"].labels.cpu().numpy()
     for number in range(1, train.epochs + 1):
         started = time.perf_counter()
         rows = batches["train"].with_unknown(*shares, generator)
         rows = rows.take(torch.randperm(rows.rows, generator=generator).to(rows.labels.device))
-        loss = _run_epoch(model, rows, optimizers, train.batch_size, progress)
+        loss = _run_epoch(model, rows, steps, train.batch_size, progress)
         seconds = time.perf_counter() - started
         if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
@@ -172,9 +184,12 @@ def _epochs(
         yield Epoch(number, loss, rows.rows / seconds, valid)
 
 
-def _run_epoch(model: WideDeep, rows: Batch, optimizers: list[Optimizer], size: int, progress: Progress) -> float:
+def _run_epoch(
+    model: WideDeep, rows: Batch, steps: tuple[list[Optimizer], Schedule], size: int, progress: Progress
+) -> float:
     """One pass; returns the mean loss."""
     model.train()
+    optimizers, schedule = steps
     total = torch.zeros((), dtype=torch.float64, device=rows.labels.device)
     for batch in rows.slices(size):
         logits = model.logits(*batch.inputs)
@@ -183,6 +198,7 @@ def _run_epoch(model: WideDeep, rows: Batch, optimizers: list[Optimizer], size: 
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        schedule.step()
         for optimizer in optimizers:
             optimizer.step()
         total += loss.detach()

@@ -43,6 +43,8 @@ class NumericField:
     @classmethod
     def fit(cls, feature: Feature, values: Doubles) -> tuple[NumericField, Scaler | None]:
         """Fit on the training part's raw values; the scaler is what the version pickles."""
+        if feature.rule:
+            raise ValueError(f"the bins of '{feature.name}' are still a rule, \"{feature.rule}\"; find the edges first")
         present = values[~np.isnan(values)]
         missing = len(values) - len(present)
         if not len(present):
@@ -82,6 +84,14 @@ class NumericField:
         bins = np.searchsorted(np.asarray(self.feature.bins), raw, side="right") + FIRST_VALUE
         return np.where(np.isnan(raw), missing_id(self.missing), bins).astype(np.int64)
 
+    def knots(self) -> tuple[float, ...]:
+        """Where the pieces of its embedding meet, scaled: the least value, the bins' edges, the greatest."""
+        if self.feature.embedding != "piecewise":
+            return ()
+        ends = np.unique(np.clip([self.low, *self.feature.bins, self.high], self.low, self.high))
+        found = np.unique(self.scale(ends)).tolist()
+        return tuple(found if len(found) > 1 else (found[0], found[0] + 1.0))
+
     def id_columns(self) -> list[IdColumn]:
         size = FIRST_VALUE + len(self.feature.bins) + 1
         return [column_of(self.feature, name, size, 0, self.missing) for name in self.feature.id_columns()]
@@ -116,6 +126,8 @@ class NumericField:
         """The encoder of a published version; raises ValueError where its state does not fit."""
         low, high, mean = (float(state[key]) for key in ("low", "high", "mean"))
         bare = cls(feature, low, high, mean, int(state["missing"]))
+        if feature.rule:
+            raise ValueError(f"the bins of '{feature.name}' are a rule and no edges")
         if not all(math.isfinite(value) for value in (bare.low, bare.high, bare.mean)):
             raise ValueError(f"the range of '{feature.name}' is not finite")
         return bare.with_scaler(scaler)

@@ -9,6 +9,7 @@ from typing import Any
 
 from service.scoring.schema_checks import (
     SchemaError,
+    bin_rule,
     choice,
     edges,
     first_repeated,
@@ -24,10 +25,11 @@ __all__ = ["KINDS", "SCALERS", "SIDES", "Cross", "Feature", "FeatureSchema", "Sc
 KINDS = ("numeric", "categorical", "multi", "datetime")
 SIDES = ("user", "context", "item")
 SCALERS = ("minmax", "standard", "log1p-minmax", "none")
+EMBEDDINGS = ("none", "piecewise")
 
 # What each kind of feature may set beside name, kind and side.
 _KEYS = {
-    "numeric": {"scaler", "bins", "dim", "wide"},
+    "numeric": {"scaler", "bins", "embedding", "dim", "wide"},
     "categorical": {"dim", "min_count", "buckets", "wide"},
     "multi": {"dim", "min_count", "buckets", "wide"},
     "datetime": {"parts", "tz", "dim", "wide"},
@@ -36,13 +38,18 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One raw feature: how its value is read and what columns of the model it becomes."""
+    """One raw feature: how its value is read and what columns of the model it becomes.
+
+    `rule` ("quantile:16") says how training finds the edges in `bins`; the schema of a version has edges alone.
+    """
 
     name: str
     kind: str
     side: str
     scaler: str = "minmax"
     bins: tuple[float, ...] = ()
+    rule: str = ""
+    embedding: str = "none"
     dim: int = 8
     min_count: int = 1
     buckets: int = 0
@@ -53,7 +60,7 @@ class Feature:
     def id_columns(self) -> tuple[str, ...]:
         """Names of the categorical columns this feature gives."""
         if self.kind == "numeric":
-            return (f"{self.name}.bin",) if self.bins else ()
+            return (f"{self.name}.bin",) if self.bins or self.rule else ()
         if self.kind == "datetime":
             return tuple(f"{self.name}.{part}" for part in self.parts)
         return (self.name,)
@@ -142,7 +149,7 @@ def _feature(table: Mapping[str, Any], where: str) -> Feature:
     kind = choice(table, "kind", KINDS, where)
     side = choice(table, "side", SIDES, where)
     known = {"name", "kind", "side"} | _KEYS[kind]
-    fields = {field.name for field in dataclasses.fields(Feature)}
+    fields = {field.name for field in dataclasses.fields(Feature)} - {"rule"}
     for key in table:
         if key in fields and key not in known:
             raise SchemaError(f"{where}: '{key}' has no meaning for kind '{kind}'")
@@ -159,7 +166,13 @@ def _feature(table: Mapping[str, Any], where: str) -> Feature:
             raise SchemaError(f"{where}: 'wide' must be true or false")
         values["wide"] = table["wide"]
     if "bins" in table:
-        values["bins"] = edges(table["bins"], where)
+        values |= (
+            bin_rule(table["bins"], where) if isinstance(table["bins"], str) else {"bins": edges(table["bins"], where)}
+        )
+    if "embedding" in table:
+        values["embedding"] = choice(table, "embedding", EMBEDDINGS, where)
+        if values["embedding"] == "piecewise" and "bins" not in table:
+            raise SchemaError(f"{where}: embedding = \"piecewise\" needs 'bins', the edges of its pieces")
     if kind == "datetime":
         values["parts"] = parts(table.get("parts"), where)
         values["tz"] = zone(table.get("tz", "UTC"), where)
@@ -189,4 +202,8 @@ def _cross(table: Mapping[str, Any], features: tuple[Feature, ...]) -> Cross:
 def _compact(feature: Feature) -> dict[str, Any]:
     known = ("name", "kind", "side", *sorted(_KEYS[feature.kind]))
     values = {key: getattr(feature, key) for key in known}
+    if feature.rule:
+        values["bins"] = feature.rule
+    if values.get("embedding") == "none":
+        del values["embedding"]
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value != ()}

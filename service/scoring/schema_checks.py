@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PARTS = ("hour", "weekday", "month")
+BIN_RULES = ("quantile", "target")
+MOST_BINS = 1024
 _MAX_TABLE = 1 << 31
 
 
@@ -51,9 +53,19 @@ def _is_finite(value: float) -> bool:
         return False
 
 
+def bin_rule(value: str, where: str) -> dict[str, str]:
+    """A rule by which training finds the edges: a name of `BIN_RULES` and at most how many bins."""
+    name, _, count = value.partition(":")
+    if name not in BIN_RULES:
+        raise SchemaError(
+            f'{where}: bins = "{value[:40]}" must begin with {" or ".join(BIN_RULES)}{nearest(name, BIN_RULES)}'
+        )
+    if not (count.isascii() and count.isdigit() and len(count) < 6 and 2 <= int(count) <= MOST_BINS):
+        raise SchemaError(f'{where}: bins = "{value[:40]}" must end in how many, as in "{name}:16" (2 to {MOST_BINS})')
+    return {"rule": value}
+
+
 def edges(value: object, where: str) -> tuple[float, ...]:
-    if isinstance(value, str):
-        raise SchemaError(f'{where}: bins = "{value}" is not built yet; give the edges as a list of numbers')
     if not isinstance(value, list | tuple) or not value:
         raise SchemaError(f"{where}: 'bins' must be a list of numbers")
     for edge in value:

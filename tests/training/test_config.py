@@ -71,6 +71,8 @@ def test_a_config_is_rebuilt_from_what_the_manifest_stores() -> None:
         (tables(features=[{**FEATURES[0], "min_cout": 2}]), "did you mean 'min_count'"),
         (tables(split={"kind": "tme"}), "did you mean 'time'"),
         (tables(train={"wide_optimizer": "ftlr"}), "did you mean 'ftrl'"),
+        (tables(train={"schedule": "plato"}), "did you mean 'plateau'"),
+        (tables(model={"norm": "bath"}), "did you mean 'batch'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str, Any], says: str) -> None:
@@ -101,10 +103,10 @@ def test_a_value_that_cannot_be_is_refused(changed: dict[str, Any], says: str) -
     assert says in refused(changed)
 
 
-def test_bins_that_are_not_built_yet_are_refused_in_plain_words() -> None:
-    assert "not built yet" in refused(
-        tables(features=[{**FEATURES[1], "bins": "quantile:16"}, *FEATURES[2:4]], crosses=[])
-    )
+def test_a_rule_of_bins_is_kept_as_it_was_written() -> None:
+    made = config(features=[FEATURES[0], {**FEATURES[1], "bins": "quantile:16"}, *FEATURES[2:]])
+    assert made.to_dict()["features"][1]["bins"] == "quantile:16"
+    assert Config.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_a_fault_of_the_file_names_the_file(tmp_path: Path) -> None:

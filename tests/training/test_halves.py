@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from service.scoring.encoded import Encoded
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.schema import FeatureSchema
-from training.export import save_module
+from training.export import eager_scores, save_module
 from training.model import WideDeep
 
 CATEGORIES = st.sampled_from(["a", "b", "c", "d", None])
@@ -28,8 +28,18 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+NORMS = st.sampled_from(["none", "batch", "layer"])
+
+
+class Layers(NamedTuple):
+    hidden: tuple[int, ...]
+    norm: str
+    seed: int
+    correction: float = 0.0
+
+
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], tuple[int, ...], int]:
+def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], Layers]:
     features = []
     for n in range(draw(st.integers(2, 7))):
         kind = draw(st.sampled_from(sorted(VALUES)))
@@ -40,7 +50,7 @@ def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], tuple[
         }
         feature |= {"dim": draw(st.sampled_from([2, 4])), "wide": draw(st.booleans())}
         if kind == "numeric" and draw(st.booleans()):
-            feature["bins"] = [0, 10]
+            feature |= {"bins": [0, 10], "embedding": draw(st.sampled_from(["none", "piecewise"]))}
         if kind == "datetime":
             feature["parts"] = ["hour", "month"]
         features.append(feature)
@@ -53,7 +63,11 @@ def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], tuple[
     row = st.fixed_dictionaries({feature["name"]: VALUES[feature["kind"]] for feature in features})
     hidden = draw(st.sampled_from([(5,), (6, 3)]))
     rows = draw(st.lists(row, min_size=2, max_size=8))
-    return FeatureSchema.parse(features, crosses), rows, hidden, draw(st.integers(0, 99))
+    return (
+        FeatureSchema.parse(features, crosses),
+        rows,
+        Layers(hidden, draw(NORMS), draw(st.integers(0, 99)), draw(st.sampled_from([0.0, -1.5]))),
+    )
 
 
 def table_of(schema: FeatureSchema, rows: list[dict[str, Any]]) -> pa.Table:
@@ -66,11 +80,15 @@ def table_of(schema: FeatureSchema, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table({one.name: pa.array([row[one.name] for row in rows], types[one.kind]) for one in schema.features})
 
 
-def model_of(encoder: FeatureEncoder, hidden: tuple[int, ...], seed: int) -> WideDeep:
-    torch.manual_seed(seed)
-    model = WideDeep(encoder.layout, hidden, 0.1).eval()
+def model_of(encoder: FeatureEncoder, layers: Layers) -> WideDeep:
+    torch.manual_seed(layers.seed)
+    model = WideDeep(encoder.layout, layers.hidden, 0.1, layers.norm).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
+    for name, statistic in model.mlp.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            statistic.uniform_(0.5, 2)
+    model.correction = layers.correction
     return model
 
 
@@ -83,12 +101,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-def test_halves_ranked_are_forward(
-    folder: Any, world: tuple[FeatureSchema, list[dict[str, Any]], tuple[int, ...], int]
-) -> None:
-    schema, rows, hidden, seed = world
+def test_halves_ranked_are_forward(folder: Any, world: tuple[FeatureSchema, list[dict[str, Any]], Layers]) -> None:
+    schema, rows, layers = world
     encoder = FeatureEncoder.fit(schema, table_of(schema, rows))
-    save_module(model_of(encoder, hidden, seed), encoder.layout, folder / "model.pt")
+    model = model_of(encoder, layers)
+    save_module(model, encoder.layout, folder / "model.pt")
     engine = Engine.load(folder / "model.pt", "cpu")
     # Every user with every item: rows are pairs of a left and a right row.
     pairs = [(left, right) for left in range(len(rows)) for right in range(len(rows))]
@@ -97,6 +114,7 @@ def test_halves_ranked_are_forward(
         {name: rows[right if side == "item" else left][name] for name, side in names.items()} for left, right in pairs
     ]
     wanted = engine.forward(encoder.encode_rows(joined))
+    assert eager_scores(model, encoder.encode_rows(joined)) == pytest.approx(wanted, abs=1e-6)
     users = engine.user(encoder.encode_rows(rows, sides=("user", "context")))
     items = engine.items(encoder.encode_rows(rows, sides=("item",)))
     index = np.array([left for left, _ in pairs])
@@ -117,7 +135,7 @@ def test_the_halves_add_no_second_copy_of_the_tables(folder: Any) -> None:
     names = [str(n) for n in range(20_000)]
     schema = FeatureSchema.parse([{"name": "id", "kind": "categorical", "side": "item", "dim": 16, "wide": True}])
     encoder = FeatureEncoder.fit(schema, pa.table({"id": names}))
-    model = model_of(encoder, (4,), 0)
+    model = model_of(encoder, Layers((4,), "none", 0))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         torch.jit.script(model).save(str(folder / "plain.pt"))

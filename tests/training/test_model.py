@@ -16,7 +16,8 @@ from service.scoring.features import FeatureEncoder
 from service.scoring.schema import FeatureSchema
 from tests.training.tiny_data import CROSSES, FEATURES, clicks, items
 from training.crosses import CrossIds, mix64
-from training.model import WideDeep
+from training.fold import folded
+from training.model import BatchNorm, WideDeep
 
 
 def tensors(encoded: Encoded) -> tuple[Any, ...]:
@@ -103,3 +104,21 @@ def test_gradients_of_tables_touch_the_batchs_rows_alone(encoder: FeatureEncoder
         assert gradient is not None
         assert gradient.is_sparse
         assert gradient.coalesce().indices().size(1) < part.weight.size(0) / 2  # type: ignore[operator]  # a table
+
+
+def test_batch_normalisation_folded_into_its_layers_scores_alike(encoder: FeatureEncoder) -> None:
+    torch.manual_seed(2)
+    model = WideDeep(encoder.layout, (8, 4), 0.0, "batch")
+    inputs = tensors(encoder.encode_table(table()))
+    for _ in range(20):
+        model.logits(*inputs)  # running statistics settle
+    model.eval()
+    twin = folded(model)
+    assert not any(isinstance(layer, BatchNorm) for layer in twin.mlp)
+    assert torch.allclose(model(*inputs), twin(*inputs), atol=1e-6)
+
+
+def test_a_batch_of_one_row_passes_batch_normalisation() -> None:
+    norm = BatchNorm(3)
+    row = torch.tensor([[1.0, 2.0, 3.0]])
+    assert norm(row).detach().flatten().tolist() == pytest.approx([1, 2, 3], abs=1e-4)  # running mean 0, variance 1

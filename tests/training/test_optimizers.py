@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from training.optimizers import Ftrl, RowAdagrad, RowAdam
+from training.optimizers import Ftrl, RowAdagrad, RowAdam, row_sums
 
 GRADIENTS = [0.5, -1.0, 0.25, 2.0, -0.125]
 
@@ -87,3 +87,32 @@ def test_sparse_adagrad_steps_as_the_dense_one_on_touched_rows() -> None:
         sparse.step()
         whole.step()
     assert torch.allclose(table, dense, atol=1e-7)
+
+
+def test_rows_of_a_sparse_gradient_are_summed_as_coalesce_does() -> None:
+    torch.manual_seed(0)
+    gradient = torch.sparse_coo_tensor(torch.randint(0, 9, (1, 50)), torch.randn(50, 3), (12, 3), check_invariants=True)
+    rows, sums = row_sums(gradient)
+    wanted = gradient.coalesce()
+    assert rows.tolist() == wanted.indices()[0].tolist()
+    assert torch.allclose(sums, wanted.values(), atol=1e-5)
+
+
+def test_a_sparse_gradient_of_no_rows_changes_nothing() -> None:
+    table = nn.Parameter(torch.ones(3, 2))
+    table.grad = torch.sparse_coo_tensor(
+        torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0, 2), (3, 2), check_invariants=True
+    )
+    RowAdam([table], lr=0.1).step()
+    assert (table == 1).all()
+
+
+def test_decay_adds_the_weights_to_the_gradient_of_touched_rows_alone() -> None:
+    table = nn.Parameter(torch.tensor([[2.0], [3.0]]))
+    optimizer = RowAdagrad([table], lr=0.1)
+    optimizer.param_groups[0]["decay"] = 0.5
+    table.grad = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([[1.0]]), (2, 1), check_invariants=True)
+    optimizer.step()
+    # The gradient is 1 + 0.5 · 2; Adagrad's first step is the learning rate, whatever its size.
+    assert optimizer.state[table]["sum"].flatten().tolist() == [4.0, 0.0]
+    assert table.flatten().tolist() == pytest.approx([1.9, 3.0])
