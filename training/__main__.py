@@ -79,7 +79,8 @@ def _fit(options: argparse.Namespace) -> None:
     config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
     device = _device(options.device)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
-    folder = train.main(config, options.data, options.artifacts, options.version, device=device, command=command)
+    where = (options.data, options.artifacts, options.version)
+    folder = train.main(config, *where, device=device, command=command, strict=options.strict)
     print(f"published {folder}")
 
 
@@ -138,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
     fit.add_argument("--resume", action="store_true", help="not built yet")
+    fit.add_argument("--strict", action="store_true", help="publish nothing where the leakage report finds a leak")
     fit.set_defaults(run=_fit, refuse=fit.error)
 
     evaluate = commands.add_parser("evaluate", help="score a part of some data with a published version")

@@ -2,6 +2,7 @@
 
 TrainingError
 ├── DataFault     the data cannot be trained on: file, row or line, column, reason
+├── LeakFault     the data tells the model what it must not know, and --strict was asked for
 ├── FitError      training went wrong: a loss that is not finite
 └── FetchError    a data set could not be had
 ConfigError (config.py) and ArtifactError, DeviceError (service/scoring) stand beside them.
@@ -14,6 +15,10 @@ class TrainingError(Exception):
 
 class DataFault(TrainingError):
     """Data that cannot be trained on."""
+
+
+class LeakFault(TrainingError):
+    """Data that leaks, under --strict."""
 
 
 class FitError(TrainingError):

@@ -29,6 +29,7 @@ from training.bins import numbers_of, with_edges
 from training.config import Config, TrainConfig
 from training.data import Dataset, check_classes, read_dataset
 from training.errors import FitError
+from training.leakage.report import look_for_leaks
 from training.model import WideDeep
 from training.negatives import kept_rows
 from training.optimizers import build_optimizers
@@ -68,10 +69,12 @@ class Best:
         return True
 
 
-def main(config: Config, path: Path, artifacts: Path, version: str, *, device: str, command: str) -> Path:
+def main(
+    config: Config, path: Path, artifacts: Path, version: str, *, device: str, command: str, strict: bool = False
+) -> Path:
     """Train on PATH and publish `version` under `artifacts`; returns its folder.
 
-    Raises DataFault, FitError, ArtifactError: nothing visible is left then.
+    Raises DataFault, LeakFault (`strict` alone), FitError, ArtifactError: nothing visible is left then.
     """
     check_publishable(artifacts, version)
     torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))  # OMP_NUM_THREADS and containers' limits
@@ -97,6 +100,8 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     notes = [*data.notes, *export.flat_columns(encoder.layout, encoded["train"])]
     for note in notes:
         log.warning("warning: %s", note)
+    leakage = look_for_leaks(data, parts, config)
+    leakage.tell(strict=strict)
     batches = {name: Batch.of(encoded[name], data.labels[rows], device) for name, rows in parts.items()}
     ordered = data.times[parts["train"]] if data.times is not None and config.split.kind != "random" else None
     shares = unknown_shares(encoder.layout, encoded["train"], ordered, len(parts["valid"]) / len(parts["train"]))
@@ -136,6 +141,7 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     model.to("cpu")
     manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
         "notes": notes,
+        "leakage": leakage.to_dict(),
         "unknown_shares": dict(
             zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
         ),
