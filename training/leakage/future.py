@@ -12,22 +12,25 @@ LATER = 0.01  # share of values that may lie after their row's time: clocks diff
 SLACK = 60.0  # seconds that clocks may differ by
 EPOCH_FROM = 1e8  # numbers from 1973 on, in seconds
 HITS = 0.5  # share of values that point at a later row of the same user or item
+PROBES = 5_000  # rows that are asked where they point
 SCALES = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 _KNOWN = "keep only what was known at the row's own time"
 
 
-def after_their_time(sample: Sample, seed: int) -> list[Finding]:
-    """Features whose values were not there yet when the row was shown."""
+def after_their_time(sample: Sample) -> list[Finding]:
+    """Features that are times after their row's own."""
     if sample.times is None:
         return []
-    found = []
-    for column in sample.columns:
-        if column.numbers is None:
-            continue
-        finding = _later(sample, column) or _points_ahead(sample, column, seed)
-        if finding is not None:
-            found.append(finding)
-    return found
+    found = [_later(sample, column) for column in sample.columns if column.numbers is not None]
+    return [finding for finding in found if finding is not None]
+
+
+def times_ahead(sample: Sample, seed: int) -> list[Finding]:
+    """Durations that lead from a row to a later one; the sample must hold all rows of its users or items."""
+    if sample.times is None:
+        return []
+    found = [_points_ahead(sample, column, seed) for column in sample.columns if column.kind == "numeric"]
+    return [finding for finding in found if finding is not None]
 
 
 def mixed_times(sample: Sample, kind: str, timestamp: str | None) -> list[Finding]:
@@ -81,8 +84,6 @@ def _points_ahead(sample: Sample, column: Column, seed: int) -> Finding | None:
     """A duration that leads from its row to a later one of the same user or item: the time until the next click."""
     assert column.numbers is not None  # the caller chose such
     assert sample.times is not None  # as above
-    if column.kind != "numeric":
-        return None
     for whose, codes in (("unit", sample.units), ("item", sample.items)):
         if codes is None:
             continue
@@ -90,8 +91,10 @@ def _points_ahead(sample: Sample, column: Column, seed: int) -> Finding | None:
         rows = np.flatnonzero(known)
         if len(rows) < 50 or len(rows) < 0.05 * len(codes):
             continue
+        random = np.random.default_rng(seed)
+        rows = np.sort(random.choice(rows, min(len(rows), PROBES), replace=False))
         stamps = np.unique(_stamp(codes[codes >= 0], sample.times[codes >= 0]))
-        shuffled = np.random.default_rng(seed).permutation(column.numbers[rows])
+        shuffled = random.permutation(column.numbers[rows])
         for unit, seconds in SCALES.items():
             hits = _hits(stamps, codes[rows], sample.times[rows] + column.numbers[rows] * seconds)
             if hits < HITS:

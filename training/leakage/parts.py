@@ -75,8 +75,8 @@ def shifted_values(sample: Sample, roles: frozenset[str]) -> list[Finding]:
     for column in sample.columns:
         if column.name in roles or column.kind == "datetime":  # keys and times move by their nature
             continue
-        index, new = _stability(column, sample)
-        if index < SHIFTED:
+        index, chance, new = _stability(column, sample)
+        if index < SHIFTED + 3 * chance:
             continue
         evidence = f"population stability index {index:.2f} between the training and the judging part"
         evidence += f"; {new:.0%} of judging rows have a value never seen in training" if new >= 0.01 else ""
@@ -85,8 +85,11 @@ def shifted_values(sample: Sample, roles: frozenset[str]) -> list[Finding]:
     return found
 
 
-def _stability(column: Column, sample: Sample) -> tuple[float, float]:
-    """Index over tenths of a number, or the twenty most frequent values and the rest; and the share of new values."""
+def _stability(column: Column, sample: Sample) -> tuple[float, float, float]:
+    """Index over tenths of a number, or the twenty most frequent values and the rest; what chance gives; new values.
+
+    Chance: (bins − 1)·(1/n + 1/m) for n and m independent rows; rows of one unit or item are not independent.
+    """
     both = np.concatenate([sample.train, sample.test])
     codes = quantile_codes(column, both, bins=10)
     train, test = codes[: len(sample.train)], codes[len(sample.train) :]
@@ -97,7 +100,17 @@ def _stability(column: Column, sample: Sample) -> tuple[float, float]:
     rest = np.setdiff1d(np.arange(size), top)
     p = _shares(np.append(before[top], before[rest].sum()))
     q = _shares(np.append(after[top], after[rest].sum()))
-    return float(((q - p) * np.log(q / p)).sum()), new
+    groups = {"user": sample.units, "item": sample.items}.get(column.side)
+    chance = (np.count_nonzero(p) - 1) * sum(1 / _independent(groups, rows) for rows in (sample.train, sample.test))
+    return float(((q - p) * np.log(q / p)).sum()), chance, new
+
+
+def _independent(groups: Ints | None, rows: Ints) -> float:
+    """How many independent rows these are worth, where a group's rows all say the same."""
+    if groups is None:
+        return len(rows)
+    counts = np.unique(groups[rows], return_counts=True)[1].astype(np.float64)
+    return float(counts.sum() ** 2 / (counts**2).sum())
 
 
 def _shares(counts: Ints) -> Doubles:

@@ -18,7 +18,7 @@ from training.data import Dataset
 from training.errors import LeakFault
 from training.leakage.aggregates import aggregates
 from training.leakage.finding import LEAK, Finding, table
-from training.leakage.future import after_their_time, mixed_times
+from training.leakage.future import after_their_time, mixed_times, times_ahead
 from training.leakage.parts import duplicates, shared_units, shifted_values, single_row_ids
 from training.leakage.sample import MOST_ROWS, Sample, column_of, spread, whole_groups
 from training.leakage.single import single_features
@@ -72,7 +72,7 @@ def look_for_leaks(data: Dataset, parts: Mapping[str, Ints], config: Config, mos
         *mixed_times(sample, config.split.kind, config.data.timestamp),
         *duplicates(sample),
         *_per_group(data, part, config, sample, most),
-        *after_their_time(sample, seed),
+        *after_their_time(sample),
         *single_features(sample, seed),
         *shared_units(sample, config.split.kind),
         *single_row_ids(sample, roles),
@@ -83,13 +83,15 @@ def look_for_leaks(data: Dataset, parts: Mapping[str, Ints], config: Config, mos
 
 
 def _per_group(data: Dataset, part: Any, config: Config, sample: Sample, most: int) -> list[Finding]:
-    """Aggregates over all rows of some users, then of some items, where the sample is not the whole data."""
+    """What needs all rows of a user or an item: of some users, then of some items, where the data is too large."""
+    seed = config.train.seed
     if len(sample.rows) == len(part):
-        return aggregates(sample)
+        return [*aggregates(sample), *times_ahead(sample, seed)]
     found = []
     for codes in (data.units, None if data.keys is None else data.keys.codes):
         if codes is not None:
-            found += aggregates(_read(data, part, config, whole_groups(codes, most, config.train.seed)))
+            groups = _read(data, part, config, whole_groups(codes, most, seed))
+            found += [*aggregates(groups), *times_ahead(groups, seed)]
     return found
 
 

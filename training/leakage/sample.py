@@ -19,7 +19,7 @@ from service.scoring.encoded import Ints
 from service.scoring.schema import Feature
 
 Doubles = npt.NDArray[np.float64]
-MOST_ROWS = 500_000
+MOST_ROWS = 300_000
 TRAIN, VALID, TEST = 0, 1, 2
 
 

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from service.scoring.encoded import Ints
 from training import metrics
-from training.leakage.finding import LEAK, Finding
+from training.leakage.finding import LEAK, NOTE, Finding
 from training.leakage.sample import Column, Doubles, Sample, quantile_codes
 
 Bools = npt.NDArray[np.bool_]
 
 CERTAIN = 0.95  # an AUC that one honest feature does not reach in click data
-HIGH, AHEAD = 0.8, 0.15  # less is suspicious too, where it is so far ahead of every unsuspicious feature
+HIGH = 0.8  # less is suspicious too, where it is far ahead of every unsuspicious feature:
+AHEAD, FAR_AHEAD = 0.1, 0.15  # of note, and a leak
 ID_CERTAIN = 0.985  # of a many-valued category: popularity alone is worth .93 where negatives are drawn evenly
 DEPENDENT = 0.5  # share of the label's entropy that one feature explains
 MANY_VALUES = 200
@@ -64,7 +65,8 @@ def _judge(strength: Strength, rest: float, sample: Sample) -> Finding | None:
         return Finding(LEAK, "derived from the label", name, evidence, _DROP)
     if auc >= CERTAIN or (auc >= HIGH and auc - rest >= AHEAD):
         evidence = f"it alone has AUC {auc:.3f}, the best unsuspicious feature {rest:.3f}"
-        return Finding(LEAK, "single-feature AUC", name, evidence, _DROP)
+        level = LEAK if auc >= CERTAIN or auc - rest >= FAR_AHEAD else NOTE
+        return Finding(level, "single-feature AUC", name, evidence, _DROP)
     return None
 
 
