@@ -23,7 +23,7 @@ from service.scoring.encoded import Floats, Ints
 from service.scoring.features import FeatureEncoder
 from service.scoring.publish import check_publishable
 from service.scoring.values import DataError
-from training import export, metrics
+from training import calibration, export, metrics
 from training.batches import Batch
 from training.bins import numbers_of, with_edges
 from training.config import Config, TrainConfig
@@ -35,6 +35,7 @@ from training.negatives import kept_rows
 from training.optimizers import build_optimizers
 from training.progress import Progress
 from training.schedule import Schedule
+from training.slices import slices
 from training.unknowns import unknown_shares
 
 log = logging.getLogger("training")
@@ -133,15 +134,17 @@ def main(
         )
 
     # ---- metrics of the epoch that is published, and the version itself
-    found = {
-        name: metrics.evaluate(data.labels[rows], finite_scores(model, batches[name], name), _units(data, rows))
-        for name, rows in parts.items()
-        if name != "train"
-    }
+    plain = _metrics(model, data, parts, batches)
+    correction = calibration.correct(model, config.train.calibration, batches["valid"])
+    found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
+    judged = "test" if len(parts["test"]) else "valid"
+    sliced = slices(data, config, parts["train"], parts[judged], scores(model, batches[judged]))
     model.to("cpu")
     manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
         "notes": notes,
         "leakage": leakage.to_dict(),
+        "correction": correction | ({} if correction["kind"] == "none" else {"uncorrected": plain}),
+        "slices": {"part": judged, "metrics": sliced},
         "unknown_shares": dict(
             zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
         ),
@@ -149,6 +152,17 @@ def main(
         "epochs": [_record(epoch) for epoch in history],
     }
     return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest)
+
+
+def _metrics(
+    model: WideDeep, data: Dataset, parts: dict[str, Ints], batches: dict[str, Batch]
+) -> dict[str, dict[str, Any]]:
+    """Of each part but the training part."""
+    return {
+        name: metrics.evaluate(data.labels[rows], finite_scores(model, batches[name], name), _units(data, rows))
+        for name, rows in parts.items()
+        if name != "train"
+    }
 
 
 def scores(model: WideDeep, rows: Batch) -> Floats:
