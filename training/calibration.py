@@ -72,6 +72,11 @@ def correct(model: WideDeep, kind: str, valid: Batch) -> dict[str, Any]:
     return {"kind": kind, "fitted_on": "valid", "rows": len(labels), **record}
 
 
+def uncorrected(model: WideDeep, rows: Batch) -> npt.NDArray[np.float32]:
+    """Probabilities (rows,) that the model would give without its correction."""
+    return (1 / (1 + np.exp(-np.clip(_logits(model, rows), -80, 80)))).astype(np.float32)
+
+
 def platt(logits: Doubles, labels: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """Scale and shift of the least log loss, by Newton's method; Platt's targets keep it finite where classes part."""
     positives = int(labels.sum())

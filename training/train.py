@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from service.scoring.device import allowed_cores
 from service.scoring.encoded import Floats, Ints
 from service.scoring.features import FeatureEncoder
+from service.scoring.files import CARD, REPORT
 from service.scoring.publish import check_publishable
 from service.scoring.values import DataError
 from training import calibration, export, metrics
@@ -34,6 +35,10 @@ from training.model import WideDeep
 from training.negatives import kept_rows
 from training.optimizers import build_optimizers
 from training.progress import Progress
+from training.report.card import card
+from training.report.evidence import Evidence
+from training.report.importance import importances
+from training.report.page import page
 from training.schedule import Schedule
 from training.slices import slices
 from training.unknowns import unknown_shares
@@ -138,7 +143,10 @@ def main(
     correction = calibration.correct(model, config.train.calibration, batches["valid"])
     found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
     judged = "test" if len(parts["test"]) else "valid"
-    sliced = slices(data, config, parts["train"], parts[judged], scores(model, batches[judged]))
+    shown = scores(model, batches[judged])
+    sliced = slices(data, config, parts["train"], parts[judged], shown)
+    worth = importances(lambda rows: scores(model, rows), encoder.layout, batches[judged], config.train.seed)
+    before = None if correction["kind"] == "none" else calibration.uncorrected(model, batches[judged])
     model.to("cpu")
     manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
         "notes": notes,
@@ -151,7 +159,9 @@ def main(
         "best_epoch": best.epoch.number,
         "epochs": [_record(epoch) for epoch in history],
     }
-    return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest)
+    evidence = Evidence(version, manifest, judged, data.labels[parts[judged]], shown, before, worth)
+    pages = {REPORT: page(evidence), CARD: card(evidence)}
+    return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest, pages)
 
 
 def _metrics(

@@ -99,7 +99,7 @@ def _write(folder: Path, draft: Draft) -> None:
         "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "engine": TORCHSCRIPT,
         "schema": draft.encoder.schema.to_dict(),
-        "libraries": _libraries(),
+        "libraries": libraries(),
         "metrics": {},
         **draft.manifest,
         "files": {str(path.relative_to(folder)): sha256(path) for path in files},
@@ -107,6 +107,7 @@ def _write(folder: Path, draft: Draft) -> None:
     write_json(folder / MANIFEST, manifest)
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
+    """Versions of what a version on disk depends on."""
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {"python": platform.python_version(), **versions}
