@@ -165,7 +165,7 @@ class Config:
     def from_dict(cls, tables: dict[str, Any]) -> Config:
         """Check a parsed TOML file; raises ConfigError."""
         for key in tables:
-            if key not in _SECTIONS:
+            if key not in (*_SECTIONS, "tune"):  # what tune searches is tune's to check
                 raise ConfigError(f"unknown section '{key}'{nearest(key, _SECTIONS)}")
         data = _section(DataConfig, tables, "data")
         features, crosses = (_list(tables, key) for key in ("features", "crosses"))

@@ -16,7 +16,7 @@ def auc(labels: Array, scores: Array) -> float | None:
     negatives = len(labels) - positives
     if not positives or not negatives:
         return None
-    return float((_ranks(scores)[labels > 0].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return float((ranks(scores)[labels > 0].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def gauc(labels: Array, scores: Array, units: Array) -> float | None:
@@ -78,7 +78,7 @@ def evaluate(labels: Array, scores: Array, units: Array | None) -> dict[str, Any
     return found
 
 
-def _ranks(values: Array) -> Array:
+def ranks(values: Array) -> Array:
     """Ranks from 1, ties their mean."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
