@@ -3,7 +3,8 @@
 Each is increasing: it changes no order, and so no AUC, but what a score means.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,12 @@ GROUPS = 100  # of equal size, that an isotonic correction sees: fewer rows than
 FEWEST_A_GROUP = 50
 SLOPES = (0.05, 20.0)  # of a Platt correction; beyond, the validation part has not taught it
 ROWS = 65_536
+
+
+class Rows(Protocol):
+    """Rows that come in batches."""
+
+    def slices(self, size: int) -> Iterator[Batch]: ...
 
 
 class Platt(nn.Module):
@@ -51,28 +58,28 @@ class Isotonic(nn.Module):
         return self.values[left] + (inside - self.places[left]) * slope + (logits - inside)
 
 
-def correct(model: WideDeep, kind: str, valid: Batch) -> dict[str, Any]:
+def correct(model: WideDeep, kind: str, valid: Rows, labels: npt.NDArray[np.float32]) -> dict[str, Any]:
     """Fit `kind` (none, platt, isotonic) to the validation rows and set it in the model; returns what was fitted."""
     if kind == "none":
         return {"kind": "none"}
-    logits, labels = _logits(model, valid), valid.labels.cpu().numpy() > 0
-    if labels.all() or not labels.any():
+    logits, clicked = _logits(model, valid), labels > 0
+    if clicked.all() or not clicked.any():
         return {"kind": "none", "reason": "the validation part has one class only"}
     record: dict[str, Any]
     if kind == "platt":
-        scale, shift = platt(logits, labels)
+        scale, shift = platt(logits, clicked)
         model.calibration, record = Platt(scale, shift), {"scale": scale, "shift": shift}
     else:
-        places, values = isotonic(logits, labels)
+        places, values = isotonic(logits, clicked)
         if len(places) < 2:
             return {"kind": "none", "reason": "too few validation rows"}
         model.calibration = Isotonic(torch.from_numpy(places).float(), torch.from_numpy(values).float())
         record = {"knots": len(places)}
-    model.calibration.to(valid.labels.device)
+    model.calibration.to(next(model.parameters()).device)
     return {"kind": kind, "fitted_on": "valid", "rows": len(labels), **record}
 
 
-def uncorrected(model: WideDeep, rows: Batch) -> npt.NDArray[np.float32]:
+def uncorrected(model: WideDeep, rows: Rows) -> npt.NDArray[np.float32]:
     """Probabilities (rows,) that the model would give without its correction."""
     return (1 / (1 + np.exp(-np.clip(_logits(model, rows), -80, 80)))).astype(np.float32)
 
@@ -125,7 +132,7 @@ def _shift(logits: Doubles, rate: float) -> float:
     return (low + high) / 2
 
 
-def _logits(model: WideDeep, rows: Batch) -> Doubles:
+def _logits(model: WideDeep, rows: Rows) -> Doubles:
     model.eval()
     with torch.inference_mode():
         found = [(model.logits(*batch.inputs) + model.correction).double().cpu().numpy() for batch in rows.slices(ROWS)]

@@ -42,6 +42,7 @@ from training.report.page import page
 from training.schedule import Schedule
 from training.slices import slices
 from training.unknowns import unknown_shares
+from training.watched import watched
 
 log = logging.getLogger("training")
 
@@ -140,12 +141,13 @@ def main(
 
     # ---- metrics of the epoch that is published, and the version itself
     plain = _metrics(model, data, parts, batches)
-    correction = calibration.correct(model, config.train.calibration, batches["valid"])
+    correction = calibration.correct(model, config.train.calibration, batches["valid"], data.labels[parts["valid"]])
     found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
     judged = "test" if len(parts["test"]) else "valid"
     shown = scores(model, batches[judged])
     sliced = slices(data, config, parts["train"], parts[judged], shown)
-    worth = importances(lambda rows: scores(model, rows), encoder.layout, batches[judged], config.train.seed)
+    labels = data.labels[parts[judged]]
+    worth = importances(partial(scores, model), encoder.layout, encoded[judged], labels, device, config.train.seed)
     before = None if correction["kind"] == "none" else calibration.uncorrected(model, batches[judged])
     model.to("cpu")
     manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
@@ -159,7 +161,7 @@ def main(
         "best_epoch": best.epoch.number,
         "epochs": [_record(epoch) for epoch in history],
     }
-    evidence = Evidence(version, manifest, judged, data.labels[parts[judged]], shown, before, worth)
+    evidence = Evidence(version, manifest, judged, labels, shown, before, worth)
     pages = {REPORT: page(evidence), CARD: card(evidence)}
     return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest, pages)
 
@@ -211,6 +213,7 @@ def _epochs(
         if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
         valid = metrics.evaluate(labels, finite_scores(model, batches["valid"], f"epoch {number}"), valid_units)
+        progress.watch(number, watched(model, optimizers))
         yield Epoch(number, loss, rows.rows / seconds, valid)
 
 

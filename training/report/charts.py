@@ -12,7 +12,7 @@ from html import escape
 from itertools import count
 
 WIDTH, HEIGHT = 460, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 12, 44
 _numbers = count(1)
 
 Points = Sequence[tuple[float, float]]
@@ -38,13 +38,21 @@ class Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def over(cls, label: str, values: Sequence[float], *, start: float | None = None, end: float | None = None) -> Axis:
+    def over(
+        cls,
+        label: str,
+        values: Sequence[float],
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        whole: bool = False,
+    ) -> Axis:
         """An axis over the finite values, its ends moved out to a tick where they are not given."""
         known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(known) if start is None else start, max(known) if end is None else end
         if high <= low:
             low, high = low - 0.5 * abs(low or 1), low + 0.5 * abs(low or 1)
-        step = _step(high - low)
+        step = max(1.0, _step(high - low)) if whole else _step(high - low)
         first = math.floor(low / step + 1e-9) if start is None else math.ceil(low / step - 1e-9)
         last = math.ceil(high / step - 1e-9) if end is None else math.floor(high / step + 1e-9)
         ticks = tuple(n * step for n in range(first, last + 1))
@@ -129,7 +137,7 @@ def _axes(x: Axis, y: Axis) -> str:
     parts.append(f'<path class="axis" d="M{LEFT} {base}H{right}"/>')
     parts.append(f'<text class="label" x="{(LEFT + right) / 2}" y="{HEIGHT - 8}">{escape(x.label)}</text>')
     middle = (TOP + base) / 2
-    parts.append(f'<text class="label" transform="translate(14 {middle}) rotate(-90)">{escape(y.label)}</text>')
+    parts.append(f'<text class="label" transform="translate(12 {middle}) rotate(-90)">{escape(y.label)}</text>')
     return "".join(parts)
 
 

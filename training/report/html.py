@@ -35,7 +35,7 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[object]], m
 
 def key_figures(figures: Sequence[tuple[str, object]]) -> str:
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(number(value))}</dd></div>" for name, value in figures)
-    return f'<dl class="key">{items}</dl>'
+    return f'<dl class="figures">{items}</dl>'
 
 
 def section(name: str, title: str, *parts: str) -> str:

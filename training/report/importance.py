@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from service.scoring.encoded import Floats
+from service.scoring.encoded import Encoded, Floats
 from service.scoring.layout import Layout
 from training import metrics
 from training.batches import Batch
@@ -28,13 +28,16 @@ class Importance:
     logloss_rise: float
 
 
-def importances(score: Callable[[Batch], Floats], layout: Layout, rows: Batch, seed: int) -> list[Importance]:
-    """All features, the most useful first; none where the rows are of one class."""
+def importances(
+    score: Callable[[Batch], Floats], layout: Layout, encoded: Encoded, labels: Floats, device: str, seed: int
+) -> list[Importance]:
+    """All features, the most useful first, judged by a draw of the rows; none where they are of one class."""
     generator = torch.Generator().manual_seed(seed)
-    count = min(rows.rows, MOST_ROWS)
-    chosen = torch.randperm(rows.rows, generator=generator)[:count].to(rows.labels.device)
-    rows = rows.take(chosen)
-    labels, plain = rows.labels.cpu().numpy(), score(rows)
+    count = min(len(labels), MOST_ROWS)
+    chosen = np.sort(torch.randperm(len(labels), generator=generator)[:count].numpy())
+    labels = labels[chosen]
+    rows = Batch.of(encoded.take(chosen), labels, device)
+    plain = score(rows)
     auc = metrics.auc(labels, plain)
     if auc is None:
         return []

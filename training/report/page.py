@@ -82,7 +82,7 @@ def _training(evidence: Evidence) -> str:
     epochs = evidence.manifest["epochs"]
     numbers = [float(n) for n in range(1, len(epochs) + 1)]
     best = evidence.manifest["best_epoch"]
-    x = Axis.over("epoch", numbers, start=1.0, end=max(2.0, numbers[-1]))
+    x = Axis.over("epoch", numbers, start=1.0, end=max(2.0, numbers[-1]), whole=True)
     losses = [("training", [e["loss"] for e in epochs]), ("validation", [e["valid"]["logloss"] for e in epochs])]
     lines = [Series(name, _known(numbers, values)) for name, values in losses]
     aucs = Series("validation AUC", _known(numbers, [e["valid"]["auc"] for e in epochs]))
@@ -113,7 +113,7 @@ def _ranking(evidence: Evidence) -> str:
     recall = Axis.over("recall", [0, 1], start=0.0, end=1.0)
     negative, positive = histograms(labels, scores)
     both = [Series("negatives", negative, "bars"), Series("positives", positive, "bars")]
-    x = Axis.over("score", [0.0, negative[-1][0] * 1.02], start=0.0)
+    x = Axis.over("score", [0.0, negative[-1][0] * 81 / 79], start=0.0, end=min(1.0, negative[-1][0] * 81 / 79))
     pictures = [
         chart("ROC", f"AUC {found['auc']:.4f}.", unit, up, [Series("ROC", roc(labels, scores))], diagonal=True),
         chart(
