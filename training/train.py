@@ -107,7 +107,7 @@ def main(
     notes = [*data.notes, *export.flat_columns(encoder.layout, encoded["train"])]
     for note in notes:
         log.warning("warning: %s", note)
-    leakage = look_for_leaks(data, parts, config)
+    leakage = look_for_leaks(data, cuts.parts(data.positions), config)  # with the negatives that are not trained on
     leakage.tell(strict=strict)
     batches = {name: Batch.of(encoded[name], data.labels[rows], device) for name, rows in parts.items()}
     ordered = data.times[parts["train"]] if data.times is not None and config.split.kind != "random" else None
@@ -213,7 +213,7 @@ def _epochs(
         if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
         valid = metrics.evaluate(labels, finite_scores(model, batches["valid"], f"epoch {number}"), valid_units)
-        progress.watch(number, watched(model, optimizers))
+        progress.watch(number, watched(model, steps[0]))
         yield Epoch(number, loss, rows.rows / seconds, valid)
 
 
