@@ -1,4 +1,4 @@
-"""Command line of training: fetch, fit, evaluate.
+"""Command line of training: fetch, fit, evaluate, compare, tune.
 
 Exit codes: 0 done, 1 the work failed (one line on stderr says what and where), 2 wrong usage.
 """
@@ -79,8 +79,29 @@ def _fit(options: argparse.Namespace) -> None:
     config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
     device = _device(options.device)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
-    folder = train.main(config, options.data, options.artifacts, options.version, device=device, command=command)
+    where = (options.data, options.artifacts, options.version)
+    folder = train.main(config, *where, device=device, command=command, strict=options.strict)
     print(f"published {folder}")
+    if options.push_metrics:
+        from training.push import push_metrics
+
+        push_metrics(folder, options.push_metrics)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from training.compare import compare_versions
+
+    device = choose_device(options.device)
+    print(json.dumps(compare_versions(options.a, options.b, options.data, split=options.split, device=device)))
+
+
+def _tune(options: argparse.Namespace) -> None:
+    from training.tune import toml_lines, tune
+
+    device = _device(options.device)
+    found = tune(options.config, options.data, device=device, trials=options.trials, seed=options.seed or 1)
+    print("\n".join(toml_lines(found["settings"])))
+    print(json.dumps(found))
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -138,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
     fit.add_argument("--resume", action="store_true", help="not built yet")
+    fit.add_argument("--strict", action="store_true", help="publish nothing where the leakage report finds a leak")
+    fit.add_argument("--push-metrics", metavar="URL", help="send the final figures to a Prometheus Pushgateway")
     fit.set_defaults(run=_fit, refuse=fit.error)
 
     evaluate = commands.add_parser("evaluate", help="score a part of some data with a published version")
@@ -146,6 +169,22 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--split", choices=("test", "valid", "train", "all"), default="test")
     evaluate.add_argument("--device", choices=DEVICES, default="auto")
     evaluate.set_defaults(run=_evaluate)
+
+    compare = commands.add_parser("compare", help="the paired difference of two versions on the same rows")
+    compare.add_argument("a", type=Path, metavar="A")
+    compare.add_argument("b", type=Path, metavar="B")
+    compare.add_argument("--data", type=Path, required=True, metavar="PATH")
+    compare.add_argument("--split", choices=("test", "valid", "train", "all"), default="test")
+    compare.add_argument("--device", choices=DEVICES, default="auto")
+    compare.set_defaults(run=_compare)
+
+    tune = commands.add_parser("tune", help="search the ranges of a config's [tune] section on the validation part")
+    tune.add_argument("--config", type=Path, required=True, metavar="FILE.toml")
+    tune.add_argument("--data", type=Path, required=True, metavar="PATH")
+    tune.add_argument("--trials", type=_positive, metavar="N", help="instead of the config's")
+    tune.add_argument("--seed", type=_natural, metavar="N", help="of the search")
+    tune.add_argument("--device", choices=DEVICES, default="auto")
+    tune.set_defaults(run=_tune)
     return parser
 
 

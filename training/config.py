@@ -17,11 +17,13 @@ WIDE_OPTIMIZERS = ("ftrl", "adagrad", "adam", "sgd")
 DEEP_OPTIMIZERS = ("adagrad", "adam")
 NORMS = ("none", "batch", "layer")
 SCHEDULES = ("constant", "plateau", "cosine")
-_SECTIONS = ("data", "split", "features", "crosses", "model", "train")
+CALIBRATIONS = ("none", "platt", "isotonic")
+_SECTIONS = ("data", "split", "features", "crosses", "model", "train", "report")
+SECTIONS = ("data", "split", "model", "train", "report")  # those of fixed keys
 MAX_INTEGER = (1 << 31) - 1  # batch_size, epochs, patience
 MAX_SEED = (1 << 63) - 1
 MAX_WIDTH = 65_536  # a hidden layer's, an embedding's
-_Section = TypeVar("_Section", "DataConfig", "SplitConfig", "ModelConfig", "TrainConfig")
+_Section = TypeVar("_Section", "DataConfig", "SplitConfig", "ModelConfig", "TrainConfig", "ReportConfig")
 
 
 class ConfigError(ValueError):
@@ -60,8 +62,13 @@ class SplitConfig:
     kind: str = "time"
     valid: float = 0.1
     test: float = 0.1
+    gap: float = 0.0  # seconds between the parts, whose rows belong to none
 
     def __post_init__(self) -> None:
+        if not 0 <= self.gap < math.inf:
+            raise ConfigError("[split] gap must be a finite number of seconds, at least 0")
+        if self.gap and self.kind != "time":
+            raise ConfigError('[split] gap has a meaning for kind = "time" alone')
         _one_of(self.kind, SPLITS, "[split] kind")
         if not 0 < self.valid < 1 or not 0 <= self.test < 1 or self.valid + self.test >= 1:
             raise ConfigError("[split] valid must lie above 0, test at or above 0, and both together below 1")
@@ -105,9 +112,11 @@ class TrainConfig:
     schedule: str = "constant"
     warmup: int = 0
     negatives: float = 1.0
+    calibration: str = "none"
     seed: int = 1
 
     def __post_init__(self) -> None:
+        _one_of(self.calibration, CALIBRATIONS, "[train] calibration")
         _one_of(self.wide_optimizer, WIDE_OPTIMIZERS, "[train] wide_optimizer")
         _one_of(self.deep_optimizer, DEEP_OPTIMIZERS, "[train] deep_optimizer")
         _one_of(self.schedule, SCHEDULES, "[train] schedule")
@@ -124,6 +133,13 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportConfig:
+    """What the report shows: metrics for each value of the features in `slices`."""
+
+    slices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole training config; `to_dict` is what the manifest stores and `from_dict` reads back."""
 
@@ -132,6 +148,7 @@ class Config:
     split: SplitConfig = field(default_factory=SplitConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
         if self.split.kind == "time" and not self.data.timestamp:
@@ -139,12 +156,16 @@ class Config:
         if any(feature.name == self.data.label for feature in self.schema.features):
             raise ConfigError(f"feature '{self.data.label}' is the label; a model must not read its own answer")
         _check_widths(self.schema)
+        names = [feature.name for feature in self.schema.features]
+        for name in self.report.slices:
+            if name not in names:
+                raise ConfigError(f"[report] slices: '{name}' is no feature{nearest(name, names)}")
 
     @classmethod
     def from_dict(cls, tables: dict[str, Any]) -> Config:
         """Check a parsed TOML file; raises ConfigError."""
         for key in tables:
-            if key not in _SECTIONS:
+            if key not in (*_SECTIONS, "tune"):  # what tune searches is tune's to check
                 raise ConfigError(f"unknown section '{key}'{nearest(key, _SECTIONS)}")
         data = _section(DataConfig, tables, "data")
         features, crosses = (_list(tables, key) for key in ("features", "crosses"))
@@ -158,14 +179,16 @@ class Config:
             _section(SplitConfig, tables, "split"),
             _section(ModelConfig, tables, "model"),
             _section(TrainConfig, tables, "train"),
+            _section(ReportConfig, tables, "report"),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, defaults written out."""
         parts = self.schema.to_dict()
-        sections = {name: dataclasses.asdict(getattr(self, name)) for name in ("data", "split", "model", "train")}
+        sections = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
         sections["data"] = {key: value for key, value in sections["data"].items() if value is not None}
         sections["model"]["hidden"] = list(self.model.hidden)
+        sections["report"]["slices"] = list(self.report.slices)
         return {**sections, "features": parts["features"], "crosses": parts["crosses"]}
 
     def with_train(self, **changes: int | None) -> Config:
@@ -212,9 +235,10 @@ def _typed(value: object, wanted: str, where: str) -> Any:
     if wanted == "float" and number:
         return _float(value, where)  # type: ignore[arg-type]  # a number, checked above
     if wanted.startswith("tuple") and isinstance(value, list):
-        return tuple(_typed(element, "int", where) for element in value)
-    named = {"int": "an integer", "float": "a number"}.get(wanted, "a text")
-    raise ConfigError(f"{where} must be {'a list of integers' if wanted.startswith('tuple') else named}")
+        return tuple(_typed(element, wanted[6:].partition(",")[0], where) for element in value)
+    named = {"int": "an integer", "float": "a number", "tuple[int, ...]": "a list of integers"}
+    named |= {"tuple[str, ...]": "a list of texts"}
+    raise ConfigError(f"{where} must be {named.get(wanted, 'a text')}")
 
 
 def _float(value: float, where: str) -> float:

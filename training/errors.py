@@ -2,7 +2,9 @@
 
 TrainingError
 ├── DataFault     the data cannot be trained on: file, row or line, column, reason
+├── LeakFault     the data tells the model what it must not know, and --strict was asked for
 ├── FitError      training went wrong: a loss that is not finite
+├── PushFault     metrics that no gateway took; the version is published
 └── FetchError    a data set could not be had
 ConfigError (config.py) and ArtifactError, DeviceError (service/scoring) stand beside them.
 """
@@ -16,8 +18,16 @@ class DataFault(TrainingError):
     """Data that cannot be trained on."""
 
 
+class LeakFault(TrainingError):
+    """Data that leaks, under --strict."""
+
+
 class FitError(TrainingError):
     """Training that cannot go on."""
+
+
+class PushFault(TrainingError):
+    """Metrics that could not be pushed; the version they are of is published."""
 
 
 class FetchError(TrainingError):

@@ -23,19 +23,24 @@ CHUNK_ROWS = 65_536
 def evaluate_version(folder: Path, path: Path, *, split: str, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics of the rows of PATH in `split`, and notes on the data; raises ArtifactError or DataFault."""
     artifact = open_artifact(folder, device=device)
-    try:
-        config = Config.from_dict(artifact.manifest["training_config"])
-        cuts = Cuts.from_dict(artifact.manifest["split"])
-    except (KeyError, TypeError, ConfigError) as error:
-        raise ArtifactError(f"manifest.json: no training config or split to evaluate by ({error})") from None
+    config, cuts = stored_split(artifact)
     data = read_dataset(path, config, seed=cuts.seed, part=split)
     rows = np.arange(len(data.labels)) if split == "all" else cuts.parts(data.positions)[split]
     if not len(rows):
         raise DataFault(f"{path}: no row lies in the version's {split} part")
     units = None if data.units is None else data.units[rows]
-    return metrics.evaluate(data.labels[rows], _scores(artifact, data, rows), units), data.notes
+    return metrics.evaluate(data.labels[rows], scores_of(artifact, data, rows), units), data.notes
 
 
-def _scores(artifact: Artifact, data: Dataset, rows: Ints) -> Floats:
+def stored_split(artifact: Artifact) -> tuple[Config, Cuts]:
+    """The config and the cuts that a version was trained with; raises ArtifactError."""
+    try:
+        return Config.from_dict(artifact.manifest["training_config"]), Cuts.from_dict(artifact.manifest["split"])
+    except (KeyError, TypeError, ConfigError) as error:
+        raise ArtifactError(f"manifest.json: no training config or split to evaluate by ({error})") from None
+
+
+def scores_of(artifact: Artifact, data: Dataset, rows: Ints) -> Floats:
+    """Probabilities of the chosen rows by a published version."""
     chunks = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
     return np.concatenate([artifact.engine.forward(data.encode(artifact.encoder, chunk)) for chunk in chunks])

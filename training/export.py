@@ -16,7 +16,7 @@ import torch
 from service.scoring.encoded import Encoded, Ints
 from service.scoring.features import FeatureEncoder
 from service.scoring.layout import MISSING, Layout
-from service.scoring.publish import Draft, publish
+from service.scoring.publish import Draft, libraries, publish
 from training.config import Config
 from training.data import Dataset
 from training.errors import FitError
@@ -36,8 +36,9 @@ def publish_version(
     config: Config,
     catalog: pa.Table | None,
     manifest: Mapping[str, Any],
+    pages: Mapping[str, str],
 ) -> Path:
-    """Publish the model (on the CPU, as it stands) under `version`.
+    """Publish the model (on the CPU, as it stands) under `version`, with `pages` for people to read.
 
     Raises ArtifactError, or FitError where a score is not finite; nothing is visible then.
     """
@@ -51,6 +52,7 @@ def publish_version(
         requests=exam.requests,
         scores=[_finite(eager_scores(model, encoder.encode_rows(rows))) for rows in exam.rows],
         manifest=manifest,
+        pages=pages,
     )
     return publish(artifacts, draft)
 
@@ -99,6 +101,7 @@ def manifest(
         "data": {"files": dict(data.files), "rows": len(data.labels)},
         "split": {**cuts.to_dict(), "rows": {name: len(rows) for name, rows in parts.items()}},
         "metrics": dict(metrics),
+        "libraries": libraries(),
         "trained_on": {"device": device, "threads": torch.get_num_threads()},
     }
 

@@ -67,13 +67,16 @@ class HalvedWideDeep(nn.Module):
         logits.add_(self.rest(first))
         for n, pair in enumerate(self.pairs):
             logits.add_(pair(user[2][n], user[3][n], items[2][n], items[3][n], users, rows))
-        return torch.sigmoid(logits).squeeze(1)
+        return torch.sigmoid(self.model.calibration(logits)).squeeze(1)
 
     @exported
     def explain(
         self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Wide contributions (B, T), in the order of `Layout.wide_terms`, and deep logits (B,): together the logit."""
+        """Wide contributions (B, T), in the order of `Layout.wide_terms`, and deep logits (B,).
+
+        Together the logit, before any correction.
+        """
         terms = self.model.wide.terms(numerics, ids, bag_values, bag_offsets)
         deep = self.model.deep(numerics, ids, bag_values, bag_offsets)
         return torch.cat(terms, 1), deep.squeeze(1)

@@ -16,7 +16,7 @@ def auc(labels: Array, scores: Array) -> float | None:
     negatives = len(labels) - positives
     if not positives or not negatives:
         return None
-    return float((_ranks(scores)[labels > 0].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return float((ranks(scores)[labels > 0].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def gauc(labels: Array, scores: Array, units: Array) -> float | None:
@@ -39,18 +39,35 @@ def logloss(labels: Array, scores: Array) -> float:
     return float(-np.where(labels > 0, np.log(p), np.log1p(-p)).mean())
 
 
+def calibration_groups(labels: Array, scores: Array, groups: int = 20) -> tuple[Array, Array, Array]:
+    """Rows, mean score and rate of positives of groups of about equal size, by rising score; ties stay together."""
+    order = np.argsort(scores, kind="stable")
+    ordered = scores[order]
+    ends = np.arange(1, groups + 1) * len(scores) // groups
+    starts = np.searchsorted(ordered, ordered[np.minimum(np.concatenate([[0], ends[:-1]]), len(scores) - 1)])
+    starts = np.unique(starts)
+    rows = np.diff(np.append(starts, len(scores)))
+    return rows, np.add.reduceat(ordered, starts) / rows, np.add.reduceat(labels[order], starts) / rows
+
+
+def ece(labels: Array, scores: Array) -> float:
+    """Expected calibration error over twenty groups of equal size (Naeini et al. 2015): mean |score − rate|."""
+    rows, mean, rate = calibration_groups(labels.astype(np.float64), scores.astype(np.float64))
+    return float((rows * np.abs(mean - rate)).sum() / rows.sum())
+
+
 def evaluate(labels: Array, scores: Array, units: Array | None) -> dict[str, Any]:
     """All metrics of one part; what is undefined is None and `reason` says why.
 
     ne: log loss over that of the base rate (He et al. 2014); below 1 is better than knowing the rate alone.
-    calibration: mean score over the rate of positives.
+    calibration: mean score over the rate of positives; ece: how far it is off, on the average over groups of rows.
     """
     rows, positives = len(labels), int(labels.sum())
-    found: dict[str, Any] = {"auc": None, "logloss": None, "gauc": None, "ne": None, "calibration": None}
+    found: dict[str, Any] = {"auc": None, "logloss": None, "gauc": None, "ne": None, "calibration": None, "ece": None}
     found |= {"rows": rows, "positives": positives}
     if not rows:
         return found | {"reason": "no rows"}
-    found["logloss"] = logloss(labels, scores)
+    found["logloss"], found["ece"] = logloss(labels, scores), ece(labels, scores)
     if positives:
         found["calibration"] = float(scores.mean(dtype=np.float64)) * rows / positives
     if positives in (0, rows):
@@ -61,7 +78,7 @@ def evaluate(labels: Array, scores: Array, units: Array | None) -> dict[str, Any
     return found
 
 
-def _ranks(values: Array) -> Array:
+def ranks(values: Array) -> Array:
     """Ranks from 1, ties their mean."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

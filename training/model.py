@@ -202,13 +202,14 @@ class WideDeep(nn.Module):
             layers += [nn.Linear(width, out), *norms, nn.ReLU(), nn.Dropout(dropout)]
             width = out
         self.mlp = nn.Sequential(*layers, nn.Linear(width, 1))
+        self.calibration: nn.Module = nn.Identity()  # of the corrected logit, fitted after training: calibration.py
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
         """Probabilities (B,). numerics (B, N) float32; ids (B, C), bag values (nnz,) and offsets (B + 1,) int64."""
-        return torch.sigmoid(self.logits(numerics, ids, bag_values, bag_offsets) + self.correction)
+        return torch.sigmoid(self.calibration(self.logits(numerics, ids, bag_values, bag_offsets) + self.correction))
 
     def logits(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Tensor:
-        """Log-odds (B,): wide + deep."""
+        """Log-odds (B,): wide + deep, before any correction."""
         deep = self.deep(numerics, ids, bag_values, bag_offsets)
         wide: Tensor = self.wide(numerics, ids, bag_values, bag_offsets)
         return (wide + deep).squeeze(1)

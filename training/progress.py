@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +40,11 @@ class Progress:
     def batch(self, rows: int) -> None:
         self._bar.update(rows)
 
+    def watch(self, number: int, values: Mapping[str, float]) -> None:
+        """Show what the model has come to after an epoch."""
+        for name, value in values.items():
+            self._scalars.add_scalar(name, value, number)
+
     def epoch(self, number: int, loss: float, rows_per_second: float, valid: dict[str, Any], better: bool) -> None:
         """Show one finished epoch."""
         auc = "undefined" if valid["auc"] is None else f"{valid['auc']:.4f}"
@@ -47,7 +53,7 @@ class Progress:
             star = " (best so far)" if better else ""
             log.info("epoch %d: loss %.4f, valid auc %s, %.0f rows/s%s", number, loss, auc, rows_per_second, star)
         values = {"train/loss": loss, "train/rows_per_second": rows_per_second}
-        values |= {f"valid/{name}": valid[name] for name in ("auc", "logloss", "gauc", "ne", "calibration")}
+        values |= {f"valid/{name}": valid[name] for name in ("auc", "logloss", "gauc", "ne", "calibration", "ece")}
         for name, value in values.items():
             if value is not None:
                 self._scalars.add_scalar(name, value, number)

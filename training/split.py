@@ -27,21 +27,32 @@ class Cuts:
     valid_from: float
     test_from: float
     seed: int = 0
+    gap: float = 0.0  # rows so near before a cut belong to no part
 
     def parts(self, positions: npt.NDArray[np.float64]) -> dict[str, Ints]:
         """Row numbers of each part, in the rows' order."""
         side = (positions >= self.valid_from).astype(np.int8) + (positions >= self.test_from)
+        if self.gap:
+            for cut_at in (self.valid_from, self.test_from):
+                side[(positions >= cut_at - self.gap) & (positions < cut_at)] = -1
         return {name: np.flatnonzero(side == n) for n, name in enumerate(PARTS)}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; null is a cut that no row reaches, as where there is no test part."""
         test_from = None if np.isinf(self.test_from) else self.test_from
-        return {"kind": self.kind, "valid_from": self.valid_from, "test_from": test_from, "seed": self.seed}
+        return {
+            "kind": self.kind,
+            "valid_from": self.valid_from,
+            "test_from": test_from,
+            "seed": self.seed,
+            "gap": self.gap,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cuts:
         test_from = float("inf") if values["test_from"] is None else float(values["test_from"])
-        return cls(str(values["kind"]), float(values["valid_from"]), test_from, int(values["seed"]))
+        gap = float(values.get("gap", 0.0))  # versions of earlier releases have none
+        return cls(str(values["kind"]), float(values["valid_from"]), test_from, int(values["seed"]), gap)
 
 
 def draws(rows: int, seed: int) -> npt.NDArray[np.float64]:
@@ -72,10 +83,9 @@ def cut(split: SplitConfig, positions: npt.NDArray[np.float64], seed: int) -> Cu
     valid_from = float(ordered[rows - test - valid])
     if valid_from >= test_from:  # one tie reaches over both cuts: the rows just before it validate
         valid_from = float(before[max(0, len(before) - valid)]) if len(before) else test_from
-    cuts = Cuts(split.kind, valid_from, test_from, seed if split.kind == "random" else 0)
+    cuts = Cuts(split.kind, valid_from, test_from, seed if split.kind == "random" else 0, split.gap)
     for name, members in cuts.parts(positions).items():
         if not len(members) and (name != "test" or test):
-            raise DataFault(
-                f"too few rows for the split: with {rows} rows, ties at the cuts leave the {name} part empty"
-            )
+            why = f"a gap of {split.gap:g} s leaves" if split.gap else "ties at the cuts leave"
+            raise DataFault(f"too few rows for the split: with {rows} rows, {why} the {name} part empty")
     return cuts

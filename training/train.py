@@ -21,20 +21,28 @@ from torch.optim import Optimizer
 from service.scoring.device import allowed_cores
 from service.scoring.encoded import Floats, Ints
 from service.scoring.features import FeatureEncoder
+from service.scoring.files import CARD, REPORT
 from service.scoring.publish import check_publishable
 from service.scoring.values import DataError
-from training import export, metrics
+from training import calibration, export, metrics
 from training.batches import Batch
 from training.bins import numbers_of, with_edges
 from training.config import Config, TrainConfig
 from training.data import Dataset, check_classes, read_dataset
 from training.errors import FitError
+from training.leakage.report import look_for_leaks
 from training.model import WideDeep
 from training.negatives import kept_rows
 from training.optimizers import build_optimizers
 from training.progress import Progress
+from training.report.card import card
+from training.report.evidence import Evidence
+from training.report.importance import importances
+from training.report.page import page
 from training.schedule import Schedule
+from training.slices import slices
 from training.unknowns import unknown_shares
+from training.watched import watched
 
 log = logging.getLogger("training")
 
@@ -68,10 +76,12 @@ class Best:
         return True
 
 
-def main(config: Config, path: Path, artifacts: Path, version: str, *, device: str, command: str) -> Path:
+def main(
+    config: Config, path: Path, artifacts: Path, version: str, *, device: str, command: str, strict: bool = False
+) -> Path:
     """Train on PATH and publish `version` under `artifacts`; returns its folder.
 
-    Raises DataFault, FitError, ArtifactError: nothing visible is left then.
+    Raises DataFault, LeakFault (`strict` alone), FitError, ArtifactError: nothing visible is left then.
     """
     check_publishable(artifacts, version)
     torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))  # OMP_NUM_THREADS and containers' limits
@@ -97,6 +107,8 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
     notes = [*data.notes, *export.flat_columns(encoder.layout, encoded["train"])]
     for note in notes:
         log.warning("warning: %s", note)
+    leakage = look_for_leaks(data, cuts.parts(data.positions), config)  # with the negatives that are not trained on
+    leakage.tell(strict=strict)
     batches = {name: Batch.of(encoded[name], data.labels[rows], device) for name, rows in parts.items()}
     ordered = data.times[parts["train"]] if data.times is not None and config.split.kind != "random" else None
     shares = unknown_shares(encoder.layout, encoded["train"], ordered, len(parts["valid"]) / len(parts["train"]))
@@ -128,21 +140,41 @@ def main(config: Config, path: Path, artifacts: Path, version: str, *, device: s
         )
 
     # ---- metrics of the epoch that is published, and the version itself
-    found = {
-        name: metrics.evaluate(data.labels[rows], finite_scores(model, batches[name], name), _units(data, rows))
-        for name, rows in parts.items()
-        if name != "train"
-    }
+    plain = _metrics(model, data, parts, batches)
+    correction = calibration.correct(model, config.train.calibration, batches["valid"], data.labels[parts["valid"]])
+    found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
+    judged = "test" if len(parts["test"]) else "valid"
+    shown = scores(model, batches[judged])
+    sliced = slices(data, config, parts["train"], parts[judged], shown)
+    labels = data.labels[parts[judged]]
+    worth = importances(partial(scores, model), encoder.layout, encoded[judged], labels, device, config.train.seed)
+    before = None if correction["kind"] == "none" else calibration.uncorrected(model, batches[judged])
     model.to("cpu")
     manifest = export.manifest(config, data, cuts, parts, found, command, device) | {
         "notes": notes,
+        "leakage": leakage.to_dict(),
+        "correction": correction | ({} if correction["kind"] == "none" else {"uncorrected": plain}),
+        "slices": {"part": judged, "metrics": sliced},
         "unknown_shares": dict(
             zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
         ),
         "best_epoch": best.epoch.number,
         "epochs": [_record(epoch) for epoch in history],
     }
-    return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest)
+    evidence = Evidence(version, manifest, judged, labels, shown, before, worth)
+    pages = {REPORT: page(evidence), CARD: card(evidence)}
+    return export.publish_version(artifacts, version, model, encoder, data, parts, config, catalog, manifest, pages)
+
+
+def _metrics(
+    model: WideDeep, data: Dataset, parts: dict[str, Ints], batches: dict[str, Batch]
+) -> dict[str, dict[str, Any]]:
+    """Of each part but the training part."""
+    return {
+        name: metrics.evaluate(data.labels[rows], finite_scores(model, batches[name], name), _units(data, rows))
+        for name, rows in parts.items()
+        if name != "train"
+    }
 
 
 def scores(model: WideDeep, rows: Batch) -> Floats:
@@ -181,6 +213,7 @@ def _epochs(
         if not math.isfinite(loss) or not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise FitError(f"epoch {number}: the loss or a parameter is not finite; a lower learning rate may help")
         valid = metrics.evaluate(labels, finite_scores(model, batches["valid"], f"epoch {number}"), valid_units)
+        progress.watch(number, watched(model, steps[0]))
         yield Epoch(number, loss, rows.rows / seconds, valid)
 
 

@@ -20,6 +20,7 @@ from service.scoring.files import (
     CATALOG,
     EXAM,
     FORMAT,
+    FORMATS,
     MANIFEST,
     MODULE,
     REQUIRED,
@@ -99,13 +100,15 @@ def open_artifact(
     catalog = Catalog.load(path / CATALOG, encoder) if encoder.schema.item else None
     engine = Engine.load(path / MODULE, "cpu")
     _check_shapes(engine, encoder)
-    predictor = Predictor(str(manifest["version"]), encoder, engine, _ready(catalog, engine, halves, keep=not revision))
+    corrected = is_corrected(manifest)
+    ready = _ready(catalog, engine, halves, keep=not revision)
+    predictor = Predictor(str(manifest["version"]), encoder, engine, ready, corrected=corrected)
     exam = read_json(path / EXAM)
     examine(predictor, exam)
     if device != "cpu" or precision != FLOAT32:
         # Only now: ids beyond a table, which end the use of a GPU, would have failed on the CPU.
         engine = Engine.load(path / MODULE, device, encoder.layout)
-        predictor = Predictor(predictor.version, encoder, engine, _ready(catalog, engine))
+        predictor = Predictor(predictor.version, encoder, engine, _ready(catalog, engine), corrected=corrected)
         examine_precision(predictor, exam, precision, precision_tolerance)
     if revision:
         predictor.catalog = open_catalog(path, predictor, revision, halves)
@@ -133,8 +136,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict):
         raise ArtifactError(f"{MANIFEST}: an object is needed")
-    if manifest.get("format") != FORMAT:
-        raise ArtifactError(f"{MANIFEST}: format {manifest.get('format')!r} is not supported, only {FORMAT}")
+    if manifest.get("format") not in FORMATS:
+        raise ArtifactError(
+            f"{MANIFEST}: format {manifest.get('format')!r} is not supported, only {FORMATS[0]} to {FORMAT}"
+        )
     absent = [key for key in _MANIFEST_KEYS if key not in manifest]
     if absent:
         raise ArtifactError(f"{MANIFEST}: '{absent[0]}' is missing")
@@ -148,6 +153,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest["engine"] != TORCHSCRIPT:
         raise ArtifactError(f"{MANIFEST}: engine '{manifest['engine']}' is not supported, only {TORCHSCRIPT}")
     return manifest
+
+
+def is_corrected(manifest: Mapping[str, Any]) -> bool:
+    """Whether the version's module changes its logits before the sigmoid."""
+    correction = manifest.get("correction")
+    return isinstance(correction, Mapping) and correction.get("kind", "none") != "none"
 
 
 def _check_plain(value: object) -> None:

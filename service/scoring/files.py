@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)  # that can be read; 2 brought the report, the model card and corrected scores
 
 MANIFEST = "manifest.json"
 MODULE = "model.pt"
@@ -19,6 +20,8 @@ VOCABULARIES = "vocabularies"
 CATALOG = "catalog.parquet"
 CATALOGS = "catalogs"
 EXAM = "exam.json"
+REPORT = "report.html"
+CARD = "MODEL_CARD.md"
 REQUIRED = (MODULE, ENCODER, SCALERS, EXAM)
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -58,7 +61,7 @@ def recorded_revision(name: str) -> int | None:
 
 def is_known_file(name: str) -> bool:
     """Whether a manifest may list `name` as a file of the version."""
-    return name in (*REQUIRED, CATALOG) or _VOCABULARY.fullmatch(name) is not None
+    return name in (*REQUIRED, CATALOG, REPORT, CARD) or _VOCABULARY.fullmatch(name) is not None
 
 
 def sha256(path: Path) -> str:

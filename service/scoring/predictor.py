@@ -49,11 +49,15 @@ class RankRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A row's logit in its parts: `wide` is the sum of `terms` (name, contribution), `wide` + `deep` the logit."""
+    """A row's logit in its parts: `wide` is the sum of `terms` (name, contribution), `wide` + `deep` the logit.
+
+    `corrected` says that the score is not this logit's sigmoid: the module corrects it first (calibration).
+    """
 
     wide: float
     deep: float
     terms: list[tuple[str, float]]
+    corrected: bool = False
 
 
 class Predictor:
@@ -62,11 +66,14 @@ class Predictor:
     `catalog` may be replaced: what was encoded before is scored with the one that it was encoded with.
     """
 
-    def __init__(self, version: str, encoder: FeatureEncoder, engine: Engine, catalog: Catalog | None) -> None:
+    def __init__(
+        self, version: str, encoder: FeatureEncoder, engine: Engine, catalog: Catalog | None, *, corrected: bool = False
+    ) -> None:
         self.version = version
         self.encoder = encoder
         self.engine = engine
         self.catalog = catalog
+        self.corrected = corrected  # whether the module changes logits before the sigmoid
         self._rows = RowEncoder(encoder)
         self._reader = self._rows.reader(name for name in (encoder.schema.unit, encoder.schema.item) if name)
         self._users = RowEncoder(encoder, ("user", "context"))
@@ -145,7 +152,7 @@ class Predictor:
         terms, deep = self.engine.explain(batch.rows())
         names = self.encoder.layout.wide_terms()
         return [
-            Explanation(float(np.sum(row)), float(rest), list(zip(names, row.tolist(), strict=True)))
+            Explanation(float(np.sum(row)), float(rest), list(zip(names, row.tolist(), strict=True)), self.corrected)
             for row, rest in zip(terms.astype(np.float64), deep, strict=True)
         ]
 

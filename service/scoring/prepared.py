@@ -42,6 +42,7 @@ def prepare(artifact: Path, folder: Path, revision: int = 0) -> None:
         (folder / name).mkdir()
     opened = open_artifact(artifact, revision=revision, halves=folder / _HALF)
     state: dict[str, Any] = {"version": opened.version, "encoder": _save_encoder(opened.encoder, folder / _ENCODER)}
+    state["corrected"] = opened.predictor.corrected
     state["exam"] = _exam(opened, read_json(artifact / EXAM)["requests"])
     Engine.save_mapped(artifact / MODULE, folder / _ENGINE)
     if opened.catalog is not None:
@@ -60,7 +61,8 @@ def attach(
     state = read_json(folder / _STATE)
     encoder = _map_encoder(state["encoder"], folder / _ENCODER)
     engine = Engine.attach(folder / _ENGINE, device, encoder.layout)
-    predictor = Predictor(state["version"], encoder, engine, attach_catalog(folder, device=device))
+    catalog = attach_catalog(folder, device=device)
+    predictor = Predictor(state["version"], encoder, engine, catalog, corrected=state["corrected"])
     if device != "cpu" or precision != FLOAT32:
         examine_precision(predictor, state["exam"], precision, precision_tolerance)
     return predictor

@@ -8,7 +8,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Draft:
     requests: Sequence[Mapping[str, Any]]
     scores: Sequence[Sequence[float]]
     manifest: Mapping[str, Any]
+    pages: Mapping[str, str] = field(default_factory=dict)  # texts for people to read, by file name
 
 
 def check_publishable(root: Path, version: str) -> None:
@@ -89,6 +90,8 @@ def _write(folder: Path, draft: Draft) -> None:
     if draft.catalog is not None:
         pq.write_table(draft.catalog, folder / CATALOG)
     write_json(folder / EXAM, {"requests": list(draft.requests), "scores": [list(scores) for scores in draft.scores]})
+    for name, text in draft.pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format": FORMAT,
@@ -96,7 +99,7 @@ def _write(folder: Path, draft: Draft) -> None:
         "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "engine": TORCHSCRIPT,
         "schema": draft.encoder.schema.to_dict(),
-        "libraries": _libraries(),
+        "libraries": libraries(),
         "metrics": {},
         **draft.manifest,
         "files": {str(path.relative_to(folder)): sha256(path) for path in files},
@@ -104,6 +107,7 @@ def _write(folder: Path, draft: Draft) -> None:
     write_json(folder / MANIFEST, manifest)
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
+    """Versions of what a version on disk depends on."""
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {"python": platform.python_version(), **versions}

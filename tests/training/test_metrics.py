@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from training.metrics import auc, evaluate, gauc
+from training.metrics import auc, ece, evaluate, gauc
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -41,3 +41,9 @@ def test_one_class_leaves_the_auc_undefined_with_a_reason(labels: np.ndarray) ->
 
 def test_no_rows_are_no_metrics() -> None:
     assert evaluate(np.zeros(0), np.zeros(0), None)["reason"] == "no rows"
+
+
+def test_expected_calibration_error_is_the_mean_distance_of_groups() -> None:
+    labels = np.array([0.0] * 50 + [1.0] * 50)
+    assert ece(labels, np.array([0.1] * 50 + [0.7] * 50)) == pytest.approx((0.1 + 0.3) / 2)
+    assert ece(labels, np.full(100, 0.5)) == pytest.approx(0.0)

@@ -42,3 +42,16 @@ def test_a_random_split_keeps_a_rows_side_when_rows_are_added() -> None:
 def test_too_few_rows_for_the_split_are_refused() -> None:
     with pytest.raises(DataFault, match="too few rows"):
         cut(SplitConfig(kind="time", valid=0.1, test=0.1), np.arange(4.0), 1)
+
+
+def test_rows_in_a_gap_belong_to_no_part() -> None:
+    positions = np.arange(100.0)
+    cuts = cut(SplitConfig(kind="time", valid=0.2, test=0.1, gap=5), positions, 1)
+    parts = cuts.parts(positions)
+    assert [(rows[0], rows[-1]) for rows in parts.values()] == [(0, 64), (70, 84), (90, 99)]
+    assert Cuts.from_dict(cuts.to_dict()) == cuts
+
+
+def test_a_gap_that_eats_a_part_is_refused() -> None:
+    with pytest.raises(DataFault, match="a gap of 50 s leaves the valid part empty"):
+        cut(SplitConfig(kind="time", valid=0.2, test=0.1, gap=50), np.arange(100.0), 1)

@@ -184,7 +184,7 @@ def test_tables_smaller_than_the_vocabulary_are_refused(version: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=2), "format 2 is not supported"),
+        (lambda m: m.update(format=3), "format 3 is not supported"),
         (lambda m: m.update(engine="onnx"), "engine 'onnx' is not supported"),
         (lambda m: m.update(version="v9"), "is of version 'v9'"),
         (lambda m: m.pop("schema"), "'schema' is missing"),
