@@ -12,14 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
+from struct import Struct
 from typing import NamedTuple
 
 from service.experiments.epochs import Epochs, Named
 from service.experiments.keys import Keyring
 from service.experiments.prediction_id import INLINE, Fields, read, unseal
 from service.scoring.values import Fault
+from service.state.counts import ANYTIME, KEY_BYTES
 
-KEY_BYTES = 16
+_WHEN = Struct(">II")
 MAX_FAULTS = 20
 MAX_ITEM = 1024  # characters of an item's id, or of an event's
 TYPES = {"impression": 0, "click": 1}
@@ -126,20 +128,25 @@ class Judge:
 
 def _event(prediction: Prediction, clicked: int, item: str, event_id: object) -> Event:
     text = item.encode("utf-8", "surrogatepass")
-    own = _key(b"%c" % clicked, prediction.body, text)
+    own = _own_key(prediction, clicked, text)
     if event_id is None:
         return Event(prediction, clicked, text, own, None)
     if type(event_id) is int:
         event_id = str(event_id)
     if type(event_id) is not str or not 0 < len(event_id) <= MAX_ITEM:
         raise BadEvent(("event_id",), f"must be a string of 1 to {MAX_ITEM} characters, or an integer", "event_id")
-    key = _key(b"e", b"", event_id.encode("utf-8", "surrogatepass"))
+    key = ANYTIME + hashlib.sha256(event_id.encode("utf-8", "surrogatepass")).digest()[: KEY_BYTES - 1]
     return Event(prediction, clicked, text, key, own if clicked else None)
 
 
-def _key(kind: bytes, body: bytes, rest: bytes) -> bytes:
-    # The body's length tells its end: of one kind all bodies begin with what says how long they are.
-    return hashlib.sha256(kind + body + b"\0" + rest).digest()[:KEY_BYTES]
+def _own_key(prediction: Prediction, clicked: int, item: bytes) -> bytes:
+    """When, which prediction, and what happened: what comes together lies together in the store.
+
+    Two predictions of one second that share the middle part are told apart by the last, which has all of both.
+    """
+    fields = prediction.fields
+    digest = hashlib.sha256(prediction.body + b"\0%c" % clicked + item).digest()
+    return _WHEN.pack(fields.at, fields.nonce >> 32) + digest[:8]
 
 
 def _item(value: object, fields: Fields) -> str:

@@ -11,8 +11,9 @@ from service.experiments.samples import packed
 from service.experiments.tally import Taken
 from service.state import StateStore
 
-# Keys are looked through for old ones in so many parts, one after each flush.
+# Keys without a time are looked through for old ones in so many parts, one after each flush.
 PARTS = 4096
+KEYS_A_STEP = 20_000
 ANSWERS_A_STEP = 500
 
 
@@ -50,4 +51,6 @@ class Upkeep:
         before = now - self._window - 2 * SKEW_SECONDS
         self._part = (self._part + 1) % PARTS
         with store.transaction() as change:
-            return change.counts.forget_keys(self._part, PARTS, before) + change.samples.forget(before, ANSWERS_A_STEP)
+            gone = change.counts.forget_keys(before, KEYS_A_STEP)
+            gone += change.counts.forget_timeless(self._part, PARTS, before)
+            return gone + change.samples.forget(before, ANSWERS_A_STEP)

@@ -16,6 +16,10 @@ from service.state import bulk, tables
 # An epoch's units are exact up to so many, and a uniform sample from there on.
 MOST_UNITS = 65_536
 HASHES = 2**64
+KEY_BYTES = 16
+# The first byte of a key that has no time: as one it would be in the year 2105.
+ANYTIME = b"\xff"
+_END = b"\xff" * (KEY_BYTES + 1)
 _SIGN = 2**63
 
 
@@ -44,17 +48,28 @@ class Counts:
         self._connection = connection
 
     def take_keys(self, keys: Collection[bytes]) -> set[bytes]:
-        """Those of the keys, of 16 bytes, that were never taken; they are from now on."""
+        """Those of the keys, of KEY_BYTES each, that were never taken; they are from now on.
+
+        A key begins with 4 bytes of a time, after which nobody asks for it once the window has passed, or with ANYTIME.
+        """
         received = int(time.time())
         return bulk.insert_keys(self._connection, tables.event_keys, [(key, received) for key in sorted(keys)])
 
-    def forget_keys(self, part: int, parts: int, before: float) -> int:
-        """Remove the keys of one of `parts` equal parts of all that were received before a time; how many."""
-        first, last = part * _SIGN * 2 // parts, (part + 1) * _SIGN * 2 // parts
+    def forget_keys(self, before: float, most: int) -> int:
+        """Remove up to `most` of the keys whose time lies before one; how many."""
         column = tables.event_keys.c
-        query = tables.event_keys.delete().where(column.received < int(before), column.key >= first.to_bytes(8, "big"))
-        if part + 1 < parts:
-            query = query.where(column.key < last.to_bytes(8, "big"))
+        old = sa.select(column.key).where(column.key < int(before).to_bytes(4, "big")).order_by(column.key).limit(most)
+        return self._connection.execute(tables.event_keys.delete().where(column.key.in_(old))).rowcount
+
+    def forget_timeless(self, part: int, parts: int, before: float) -> int:
+        """Remove those of one of `parts` equal parts of the keys of ANYTIME that were received before a time; how many.
+
+        They lie in no order of time, and an index would cost more than going through them all now and then.
+        """
+        column = tables.event_keys.c
+        first = ANYTIME + (part * 2**32 // parts).to_bytes(4, "big")
+        last = ANYTIME + ((part + 1) * 2**32 // parts).to_bytes(4, "big") if part + 1 < parts else _END
+        query = tables.event_keys.delete().where(column.received < int(before), column.key >= first, column.key < last)
         return self._connection.execute(query).rowcount
 
     def add(self, cells: Mapping[CellKey, Sequence[int]]) -> None:

@@ -59,8 +59,8 @@ signing_keys = sa.Table(
     sa.Column("secret", sa.LargeBinary, nullable=False),
 )
 
-# One row an event that was counted, so that it is not counted again: 16 bytes of a hash, in the order of which the rows
-# lie. `received` is in whole seconds since 1970.
+# One row an event that was counted, so that it is not counted again, lying in the order of the keys: see
+# `counts.take_keys`. `received` is in whole seconds since 1970.
 event_keys = sa.Table(
     "event_keys",
     metadata,

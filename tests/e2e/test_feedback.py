@@ -157,7 +157,10 @@ def forged(rng: random.Random, prediction: str) -> str:
 
 
 def million(rng: random.Random, given: list[tuple[str, str]], size: int) -> tuple[list[Event], Counter[str]]:
-    """Events of which 5 % are forged and 10 % repeats, in no order; what should be counted."""
+    """Events of which 5 % are forged and 10 % repeats; what should be counted.
+
+    They come about as they were predicted; a repeat at any time after, a forged one at any time.
+    """
     repeats, bad = size // 10, size // 20
     each = -(-(size - repeats - bad) // len(given))
     fresh = [
@@ -167,9 +170,12 @@ def million(rng: random.Random, given: list[tuple[str, str]], size: int) -> tupl
         for prediction, _ in given
         for item in range(each)
     ][: size - repeats - bad]
-    events = fresh + rng.choices(fresh, k=repeats)
-    events += [event(forged(rng, rng.choice(given)[0]), n) for n in range(bad)]
-    rng.shuffle(events)
+    placed = [(n + rng.random() * 10 * BATCH, one) for n, one in enumerate(fresh)]
+    placed += [
+        (n + 10 * BATCH + rng.random() * len(fresh), fresh[n]) for n in rng.choices(range(len(fresh)), k=repeats)
+    ]
+    placed += [(rng.random() * len(fresh), event(forged(rng, rng.choice(given)[0]), n)) for n in range(bad)]
+    events = [one for _, one in sorted(placed, key=lambda pair: pair[0])]
     versions = dict(given)
     wanted = Counter(f"{versions[one['prediction_id']]} {one['type']}s" for one in fresh)
     return events, wanted

@@ -13,6 +13,7 @@ from service.experiments.ledger import Behind, Ledger
 from service.experiments.samples import KEPT_A_SECOND, Sampler
 from service.experiments.units import UnitHash
 from service.state import Document, StateStore, samples
+from service.state.counts import ANYTIME
 from service.state.samples import DRAWS, Kept
 from tests.service.experiments.test_feedback import event, predicted, result
 from tests.service.workplace import settings, with_two_versions, worker, workers
@@ -243,16 +244,17 @@ def test_a_worker_keeps_a_share_that_falls_with_the_traffic():
     assert sampler.wants("home", DRAWS - 1, True)
 
 
-def test_old_keys_and_answers_are_pruned_part_by_part(tmp_path, monkeypatch):
+def test_old_keys_are_pruned_a_part_at_a_time(tmp_path):
     with started(tmp_path) as store:
-        keys = {bytes([first]) + b"\0" * 15 for first in range(256)}
+        keys = {at.to_bytes(4, "big") + b"\0" * 12 for at in range(100, 200)}
+        timeless = {ANYTIME + bytes([first]) + b"\0" * 14 for first in range(256)}
         with store.transaction() as change:
-            assert change.counts.take_keys(keys) == keys
-            assert change.counts.take_keys(keys) == set()
-        with store.transaction() as change:
-            assert [change.counts.forget_keys(part, 4, time.time() - 60) for part in range(4)] == [0] * 4
-            assert [change.counts.forget_keys(part, 4, time.time() + 60) for part in range(4)] == [64] * 4
-            assert change.counts.take_keys(keys) == keys
+            assert change.counts.take_keys(keys | timeless) == keys | timeless
+            assert change.counts.take_keys(keys | timeless) == set()
+            assert [change.counts.forget_keys(150, 20) for _ in range(4)] == [20, 20, 10, 0]
+            assert [change.counts.forget_timeless(part, 4, time.time() - 60) for part in range(4)] == [0] * 4
+            assert [change.counts.forget_timeless(part, 4, time.time() + 60) for part in range(4)] == [64] * 4
+            assert len(change.counts.take_keys(keys | timeless)) == 50 + 256
 
 
 def test_a_state_file_of_before_the_ledger_opens(tmp_path):
