@@ -92,6 +92,16 @@ def test_predictions_clicks_and_units_meet_in_the_store(fresh: Service) -> None:
     assert {version: found[version, "predictions"] for version in wanted} == dict(wanted)
 
 
+def test_a_report_has_what_was_sent_as_soon_as_it_is_answered(fresh: Service) -> None:
+    given = predicted(fresh, range(40))
+    send_anew(fresh, [event(prediction, 1, kind) for prediction, _ in given for kind in ("impression", "click")])
+    versions = httpx.get(fresh.url + "/experiments/default", timeout=30).json()["versions"]
+    wanted = Counter(version for _, version in given)
+    assert {one["version"]: (one["impressions"], one["clicks"]) for one in versions} == {
+        version: (count, count) for version, count in wanted.items()
+    }
+
+
 def test_killed_workers_lose_at_most_the_last_second_of_predictions(fresh: Service) -> None:
     given = predicted(fresh, range(100))
     time.sleep(1.2)

@@ -7,8 +7,6 @@ import pytest
 from service.api.feedback import MAX_EVENTS
 from tests.service.workplace import settings, with_two_versions, worker, workers
 
-DAY = 86_400
-
 
 async def predicted(one, unit="u1", **more):
     body = {"user": {"age": 30}, "candidates": ["i1", "i2", "i3"], "unit_id": unit, **more}
@@ -188,18 +186,6 @@ def test_feedback_needs_the_client_token_where_one_is_set(artifacts, tmp_path):
         async with worker(settings(artifacts, tmp_path / "state.db", client_token="hush")) as one:
             assert (await send(one)).status_code == 401
             assert (await send(one, headers={"Authorization": "Bearer hush"})).status_code == 202
-
-    asyncio.run(main())
-
-
-def test_an_event_after_the_window_is_late(artifacts, tmp_path):
-    async def main():
-        config = settings(artifacts, tmp_path / "state.db", attribution_hours=1 / 3600)
-        async with worker(config) as one:
-            prediction = await predicted(one)
-            assert await result(one, event(prediction)) == (1, 0, 0, 0)
-            await asyncio.sleep(3.1)
-            assert await result(one, event(prediction), event(prediction, item="i2")) == (0, 0, 2, 0)
 
     asyncio.run(main())
 
