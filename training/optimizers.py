@@ -34,6 +34,9 @@ class RowOptimizer(Optimizer):
         """New weights of some rows; `state` is changed in place."""
         raise NotImplementedError
 
+    def begin(self, weight: Tensor, state: list[Tensor], group: Group) -> None:
+        """Make the fresh `state` fit weights that are not those of a new model."""
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is ever given here
         """Apply the gradients at hand."""
@@ -48,6 +51,7 @@ class RowOptimizer(Optimizer):
             state["step"] = 0
             for name in self.slots:
                 state[name] = torch.zeros_like(weight)
+            self.begin(weight, [state[name] for name in self.slots], group)
         state["step"] += 1
         whole = [state[name] for name in self.slots]
         decay = group.get("decay", 0.0)
@@ -86,7 +90,8 @@ class Ftrl(RowOptimizer):
         w = 0 where |z| ≤ l1, else −(z − sign(z)·l1) / ((β + √n) / α + l2)
 
     l1 and l2 are per example, as in the paper: `examples` is the number of rows that a gradient is averaged over, and
-    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) Weights must start at 0, where z = n = 0 puts them.
+    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) z begins where it gives the weights at
+    hand: at 0 for 0.
     """
 
     slots = ("z", "n")
@@ -95,6 +100,9 @@ class Ftrl(RowOptimizer):
         self, params: Iterable[nn.Parameter], *, lr: float, l1: float, l2: float, beta: float = 1.0, examples: int = 1
     ) -> None:
         super().__init__(params, {"lr": lr, "l1": l1, "l2": l2, "beta": beta, "examples": examples})
+
+    def begin(self, weight: Tensor, state: list[Tensor], group: Group) -> None:
+        state[0].copy_(-weight * (group["beta"] / group["lr"] + group["l2"]) - weight.sign() * group["l1"])
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         z, n = state
@@ -144,7 +152,7 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
     wide_lr = train.wide_lr or LEARNING_RATES[train.wide_optimizer]
     deep_lr = train.deep_lr or LEARNING_RATES[train.deep_optimizer]
     wide, tables = list(model.wide.parameters()), list(model.tables.parameters())
-    layers = [*model.numeric_embeddings.parameters(), *model.mlp.parameters()]
+    layers = list(model.mlp.parameters())
     built: list[Optimizer] = []
     if train.wide_optimizer == "ftrl":
         built.append(Ftrl(wide, lr=wide_lr, l1=train.l1, l2=train.l2, examples=train.batch_size))
