@@ -15,7 +15,7 @@ FORMATS = ("parquet", "csv", "tsv")
 SPLITS = ("time", "random", "files")
 WIDE_OPTIMIZERS = ("ftrl", "adagrad", "adam", "sgd")
 DEEP_OPTIMIZERS = ("adagrad", "adam")
-NORMS = ("none", "batch", "layer")
+NORMS = ("none", "batch")
 SCHEDULES = ("constant", "plateau", "cosine")
 CALIBRATIONS = ("none", "platt", "isotonic")
 _SECTIONS = ("data", "split", "features", "crosses", "model", "train", "report")
@@ -113,6 +113,7 @@ class TrainConfig:
     warmup: int = 0
     negatives: float = 1.0
     calibration: str = "none"
+    warm_start: str = ""
     seed: int = 1
 
     def __post_init__(self) -> None:

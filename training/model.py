@@ -5,7 +5,6 @@ Every class here is written for `torch.jit.script`: ids come local to their colu
 a table (offsets, crosses) is int64 arithmetic inside the module, so that training and serving cannot differ.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -61,52 +60,6 @@ class EmbeddingTable(nn.Module):
         return torch.cat(left, 1), torch.cat(right, 1)
 
 
-class NumericEmbedding(nn.Module):
-    """Piecewise-linear embeddings of the numerics of one width (Gorishniy et al. 2022, section 3.2), then a ReLU.
-
-    Between two knots a number fills the piece from 0 to 1; the pieces before it are full, those behind it empty.
-    """
-
-    columns: Tensor
-    lows: Tensor
-    widths: Tensor
-
-    def __init__(self, layout: Layout, dim: int) -> None:
-        super().__init__()
-        chosen = [(n, column) for n, column in enumerate(layout.numerics) if column.dim == dim]
-        pieces = max(len(column.knots) for _, column in chosen) - 1
-        self.width = dim * len(chosen)
-        self.left_width = dim * sum(column.side != "item" for _, column in chosen)
-        lows, widths = torch.full((len(chosen), pieces), math.inf), torch.ones(len(chosen), pieces)
-        for row, (_, column) in enumerate(chosen):
-            knots = torch.tensor(column.knots, dtype=torch.float32)
-            lows[row, : len(knots) - 1], widths[row, : len(knots) - 1] = knots[:-1], knots.diff()
-        self.register_buffer("columns", torch.tensor([n for n, _ in chosen], dtype=torch.int64))
-        # A piece that a column lacks begins beyond every number, and stays empty.
-        self.register_buffer("lows", lows.nan_to_num(posinf=torch.finfo(torch.float32).max))
-        self.register_buffer("widths", widths)
-        bound = pieces**-0.5
-        self.weight = nn.Parameter(torch.empty(len(chosen), pieces, dim).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(len(chosen), dim).uniform_(-bound, bound))
-
-    def forward(self, numerics: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors (B, ·) of user and context numerics, and of item numerics."""
-        pieces = pieces_of(numerics.index_select(1, self.columns), self.lows, self.widths)
-        flat = embed_pieces(pieces, self.weight, self.bias)
-        return flat[:, : self.left_width], flat[:, self.left_width :]
-
-
-def pieces_of(numerics: Tensor, lows: Tensor, widths: Tensor) -> Tensor:
-    """How full each piece is (B, n, pieces)."""
-    return ((numerics.unsqueeze(2) - lows) / widths).clamp(0.0, 1.0)
-
-
-def embed_pieces(pieces: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Vectors (B, n · D) of pieces (B, n, pieces)."""
-    vectors = torch.bmm(pieces.transpose(0, 1), weight) + bias.unsqueeze(1)
-    return torch.relu(vectors).transpose(0, 1).flatten(1)
-
-
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation that lets a batch of one row pass with the running statistics, having none of its own."""
 
@@ -116,9 +69,6 @@ class BatchNorm(nn.BatchNorm1d):
                 x, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum or 0.1, self.eps
             )
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-
-
-NORMS: dict[str, type[BatchNorm] | type[nn.LayerNorm]] = {"batch": BatchNorm, "layer": nn.LayerNorm}
 
 
 class Wide(nn.Module):
@@ -191,14 +141,11 @@ class WideDeep(nn.Module):
         dims = sorted({column.dim for column in (*layout.ids, *layout.bags)})
         tables = [EmbeddingTable(layout, dim) for dim in dims]
         self.tables = nn.ModuleList(tables)
-        widths = sorted({column.dim for column in layout.numerics if column.knots})
-        embeddings = [NumericEmbedding(layout, dim) for dim in widths]
-        self.numeric_embeddings = nn.ModuleList(embeddings)
         self.left_numerics = sum(column.side != "item" for column in layout.numerics)
         layers: list[nn.Module] = []
-        width = len(layout.numerics) + sum(one.width for one in embeddings) + sum(table.width for table in tables)
+        width = len(layout.numerics) + sum(table.width for table in tables)
         for out in hidden:
-            norms = [NORMS[norm](out)] if norm in NORMS else []
+            norms = [BatchNorm(out)] if norm == "batch" else []
             layers += [nn.Linear(width, out), *norms, nn.ReLU(), nn.Dropout(dropout)]
             width = out
         self.mlp = nn.Sequential(*layers, nn.Linear(width, 1))
@@ -218,10 +165,6 @@ class WideDeep(nn.Module):
         """Deep logits (B, 1), the bias in them."""
         # User and context columns come first, item columns last: W·[u;i] can then be split into Wu·u + Wi·i.
         left, right = [numerics[:, : self.left_numerics]], [numerics[:, self.left_numerics :]]
-        for embedding in self.numeric_embeddings:
-            user, item = embedding(numerics)
-            left.append(user)
-            right.append(item)
         for table in self.tables:
             user, item = table(ids, bag_values, bag_offsets)
             left.append(user)

@@ -20,6 +20,9 @@ from training.model import WideDeep
 
 # Where the config says 0. FTRL's rate is per example, the others' per batch mean.
 LEARNING_RATES = {"ftrl": 0.05, "adagrad": 0.02, "adam": 0.001, "sgd": 0.1}
+# Rows from which a table's Adagrad keeps one number a row. A step on 106,496 look-ups of width 16 takes 5.4 ms instead
+# of 6.6 there, and 10 ms instead of 21 at a million rows.
+ROWWISE_FROM = 100_000
 
 Group = dict[str, Any]
 
@@ -28,11 +31,15 @@ class RowOptimizer(Optimizer):
     """Steps parameters by rows: those of a sparse gradient alone, all of a dense one."""
 
     slots: tuple[str, ...] = ()  # names of the state tensors, each of the parameter's shape and 0 at first
+    rowwise = False  # one number of state a row instead
     # A group's "decay" λ adds λ·w to the gradient of the rows that are stepped.
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         """New weights of some rows; `state` is changed in place."""
         raise NotImplementedError
+
+    def begin(self, weight: Tensor, state: list[Tensor], group: Group) -> None:
+        """Make the fresh `state` fit weights that are not those of a new model."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is ever given here
@@ -47,7 +54,8 @@ class RowOptimizer(Optimizer):
         if not state:
             state["step"] = 0
             for name in self.slots:
-                state[name] = torch.zeros_like(weight)
+                state[name] = torch.zeros_like(weight[:, :1] if self.rowwise else weight)
+            self.begin(weight, [state[name] for name in self.slots], group)
         state["step"] += 1
         whole = [state[name] for name in self.slots]
         decay = group.get("decay", 0.0)
@@ -86,7 +94,8 @@ class Ftrl(RowOptimizer):
         w = 0 where |z| ≤ l1, else −(z − sign(z)·l1) / ((β + √n) / α + l2)
 
     l1 and l2 are per example, as in the paper: `examples` is the number of rows that a gradient is averaged over, and
-    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) Weights must start at 0, where z = n = 0 puts them.
+    undoes it. (TensorFlow doubles l2: its l2 is half of this one.) z begins where it gives the weights at
+    hand: at 0 for 0.
     """
 
     slots = ("z", "n")
@@ -95,6 +104,9 @@ class Ftrl(RowOptimizer):
         self, params: Iterable[nn.Parameter], *, lr: float, l1: float, l2: float, beta: float = 1.0, examples: int = 1
     ) -> None:
         super().__init__(params, {"lr": lr, "l1": l1, "l2": l2, "beta": beta, "examples": examples})
+
+    def begin(self, weight: Tensor, state: list[Tensor], group: Group) -> None:
+        state[0].copy_(-weight * (group["beta"] / group["lr"] + group["l2"]) - weight.sign() * group["l1"])
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         z, n = state
@@ -117,6 +129,20 @@ class RowAdagrad(RowOptimizer):
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         (total,) = state
         total.addcmul_(grad, grad)
+        return w.addcdiv(grad, total.sqrt() + group["eps"], value=-group["lr"])
+
+
+class RowwiseAdagrad(RowAdagrad):
+    """Adagrad with one sum a row, of the mean squared gradient: a table's state is as small as one of its columns.
+
+    What DLRM trains its tables with (Naumov et al. 2019). For tables whose state would cost more than their batch.
+    """
+
+    rowwise = True
+
+    def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
+        (total,) = state
+        total.add_(grad.square().mean(1, keepdim=True))
         return w.addcdiv(grad, total.sqrt() + group["eps"], value=-group["lr"])
 
 
@@ -144,7 +170,7 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
     wide_lr = train.wide_lr or LEARNING_RATES[train.wide_optimizer]
     deep_lr = train.deep_lr or LEARNING_RATES[train.deep_optimizer]
     wide, tables = list(model.wide.parameters()), list(model.tables.parameters())
-    layers = [*model.numeric_embeddings.parameters(), *model.mlp.parameters()]
+    layers = list(model.mlp.parameters())
     built: list[Optimizer] = []
     if train.wide_optimizer == "ftrl":
         built.append(Ftrl(wide, lr=wide_lr, l1=train.l1, l2=train.l2, examples=train.batch_size))
@@ -152,9 +178,12 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
         built.append(torch.optim.SGD(wide, lr=wide_lr))
     else:
         built.append(_by_rows(train.wide_optimizer, wide, wide_lr))
-    if tables:
-        built.append(_by_rows(train.deep_optimizer, tables, deep_lr))
-        built[-1].param_groups[0]["decay"] = train.embedding_l2
+    large = [table for table in tables if train.deep_optimizer == "adagrad" and table.size(0) >= ROWWISE_FROM]
+    small = [table for table in tables if not any(table is one for one in large)]
+    by_rows = [RowwiseAdagrad(large, lr=deep_lr)] if large else []
+    for optimizer in (*by_rows, *([_by_rows(train.deep_optimizer, small, deep_lr)] if small else [])):
+        optimizer.param_groups[0]["decay"] = train.embedding_l2
+        built.append(optimizer)
     if train.deep_optimizer == "adagrad":
         return [*built, torch.optim.Adagrad(layers, lr=deep_lr)]
     return [*built, torch.optim.Adam(layers, lr=deep_lr)]

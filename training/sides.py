@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from service.scoring.layout import CrossSpec, IdColumn, Layout
 from training.crosses import CrossIds, CrossPart, outer, table_rows
-from training.model import EmbeddingTable, NumericEmbedding, Wide, WideDeep, embed_pieces, pieces_of, starts_of
+from training.model import EmbeddingTable, Wide, WideDeep, starts_of
 
 Half = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
 
@@ -37,13 +37,9 @@ class Side(nn.Module):
             SideTable(table, layout, own, own_bags) for table in model.tables if isinstance(table, EmbeddingTable)
         ]
         self.tables = nn.ModuleList(tables)
-        embeddings = [
-            SideNumeric(one, layout, items) for one in model.numeric_embeddings if isinstance(one, NumericEmbedding)
-        ]
-        self.numeric_embeddings = nn.ModuleList(one for one in embeddings if one.width)
         first = model.mlp[0]
         assert isinstance(first, nn.Linear)  # the MLP begins with its first, or its only, layer
-        width = len(own_numerics) + sum(one.width for one in embeddings) + sum(table.width for table in tables)
+        width = len(own_numerics) + sum(table.width for table in tables)
         rows = first.weight[:, first.in_features - width :] if items else first.weight[:, :width]
         self.register_buffer("weight", rows.detach().clone())
         self.register_buffer("bias", torch.zeros_like(first.bias) if items else first.bias.detach().clone())
@@ -81,8 +77,6 @@ class Side(nn.Module):
 
     def forward(self, numerics: Tensor, ids: Tensor, bag_values: list[Tensor], bag_offsets: list[Tensor]) -> Half:
         vectors = [numerics]
-        for embedding in self.numeric_embeddings:
-            vectors.append(embedding(numerics))
         for table in self.tables:
             vectors.append(table(ids, bag_values, bag_offsets))
         first = F.linear(torch.cat(vectors, 1), self.weight, self.bias)
@@ -101,31 +95,6 @@ class Side(nn.Module):
             values.append(numbers)
             offsets.append(ends)
         return first, wide, values, offsets
-
-
-class SideNumeric(nn.Module):
-    """One side's numerics of a piecewise-linear embedding."""
-
-    columns: Tensor
-    lows: Tensor
-    widths: Tensor
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, embedding: NumericEmbedding, layout: Layout, items: bool) -> None:
-        super().__init__()
-        before = sum(column.side != "item" for column in layout.numerics)  # the other side's columns come first
-        is_item = embedding.columns >= before
-        mine = is_item if items else ~is_item
-        self.width = int(mine.sum()) * embedding.weight.size(2)
-        self.register_buffer("columns", embedding.columns[mine] - (before if items else 0))
-        for name in ("lows", "widths", "weight", "bias"):
-            self.register_buffer(name, getattr(embedding, name)[mine].detach().clone())
-
-    def forward(self, numerics: Tensor) -> Tensor:
-        """Vectors (rows, width) in the first layer's order."""
-        pieces = pieces_of(numerics.index_select(1, self.columns), self.lows, self.widths)
-        return embed_pieces(pieces, self.weight, self.bias)
 
 
 class SideTable(nn.Module):

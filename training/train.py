@@ -42,6 +42,7 @@ from training.report.page import page
 from training.schedule import Schedule
 from training.slices import slices
 from training.unknowns import unknown_shares
+from training.warm import warm_start
 from training.watched import watched
 
 log = logging.getLogger("training")
@@ -117,6 +118,8 @@ def main(
     model = WideDeep(encoder.layout, config.model.hidden, config.model.dropout, config.model.norm)
     model.start_at(float(data.labels[parts["train"]].mean()))
     model.correction = math.log(config.train.negatives)
+    if config.train.warm_start:
+        warm_start(model, encoder, Path(config.train.warm_start))
     model.to(device)
 
     # ---- epochs

@@ -134,8 +134,7 @@ def _layout(schema: FeatureSchema, fields: Sequence[Field]) -> Layout:
     for one in fields:
         feature = one.feature
         if feature.kind == "numeric":
-            knots = one.knots() if isinstance(one, NumericField) else ()
-            numerics.append(NumericColumn(feature.name, feature.side, feature.wide, knots, feature.dim if knots else 0))
+            numerics.append(NumericColumn(feature.name, feature.side, feature.wide))
         (bags if feature.kind == "multi" else ids).extend(one.id_columns())
     crosses = [cross_spec(cross.name, cross.of, cross.buckets, ids, bags) for cross in schema.crosses]
     return Layout(tuple(numerics), tuple(ids), tuple(bags), tuple(crosses))

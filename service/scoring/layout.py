@@ -10,13 +10,11 @@ UNKNOWN, MISSING, FIRST_VALUE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class NumericColumn:
-    """One scaled number; with `knots` (scaled, rising) it also has a piecewise-linear embedding of width `dim`."""
+    """One scaled number."""
 
     name: str
     side: str
     wide: bool
-    knots: tuple[float, ...] = ()
-    dim: int = 0
 
 
 @dataclass(frozen=True, slots=True)

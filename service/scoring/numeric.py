@@ -84,14 +84,6 @@ class NumericField:
         bins = np.searchsorted(np.asarray(self.feature.bins), raw, side="right") + FIRST_VALUE
         return np.where(np.isnan(raw), missing_id(self.missing), bins).astype(np.int64)
 
-    def knots(self) -> tuple[float, ...]:
-        """Where the pieces of its embedding meet, scaled: the least value, the bins' edges, the greatest."""
-        if self.feature.embedding != "piecewise":
-            return ()
-        ends = np.unique(np.clip([self.low, *self.feature.bins, self.high], self.low, self.high))
-        found = np.unique(self.scale(ends)).tolist()
-        return tuple(found if len(found) > 1 else (found[0], found[0] + 1.0))
-
     def id_columns(self) -> list[IdColumn]:
         size = FIRST_VALUE + len(self.feature.bins) + 1
         return [column_of(self.feature, name, size, 0, self.missing) for name in self.feature.id_columns()]

@@ -25,11 +25,10 @@ __all__ = ["KINDS", "SCALERS", "SIDES", "Cross", "Feature", "FeatureSchema", "Sc
 KINDS = ("numeric", "categorical", "multi", "datetime")
 SIDES = ("user", "context", "item")
 SCALERS = ("minmax", "standard", "log1p-minmax", "none")
-EMBEDDINGS = ("none", "piecewise")
 
 # What each kind of feature may set beside name, kind and side.
 _KEYS = {
-    "numeric": {"scaler", "bins", "embedding", "dim", "wide"},
+    "numeric": {"scaler", "bins", "dim", "wide"},
     "categorical": {"dim", "min_count", "buckets", "wide"},
     "multi": {"dim", "min_count", "buckets", "wide"},
     "datetime": {"parts", "tz", "dim", "wide"},
@@ -49,7 +48,6 @@ class Feature:
     scaler: str = "minmax"
     bins: tuple[float, ...] = ()
     rule: str = ""
-    embedding: str = "none"
     dim: int = 8
     min_count: int = 1
     buckets: int = 0
@@ -169,10 +167,6 @@ def _feature(table: Mapping[str, Any], where: str) -> Feature:
         values |= (
             bin_rule(table["bins"], where) if isinstance(table["bins"], str) else {"bins": edges(table["bins"], where)}
         )
-    if "embedding" in table:
-        values["embedding"] = choice(table, "embedding", EMBEDDINGS, where)
-        if values["embedding"] == "piecewise" and "bins" not in table:
-            raise SchemaError(f"{where}: embedding = \"piecewise\" needs 'bins', the edges of its pieces")
     if kind == "datetime":
         values["parts"] = parts(table.get("parts"), where)
         values["tz"] = zone(table.get("tz", "UTC"), where)
@@ -204,6 +198,4 @@ def _compact(feature: Feature) -> dict[str, Any]:
     values = {key: getattr(feature, key) for key in known}
     if feature.rule:
         values["bins"] = feature.rule
-    if values.get("embedding") == "none":
-        del values["embedding"]
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value != ()}

@@ -28,7 +28,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-NORMS = st.sampled_from(["none", "batch", "layer"])
+NORMS = st.sampled_from(["none", "batch"])
 
 
 class Layers(NamedTuple):
@@ -50,7 +50,7 @@ def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], Layers
         }
         feature |= {"dim": draw(st.sampled_from([2, 4])), "wide": draw(st.booleans())}
         if kind == "numeric" and draw(st.booleans()):
-            feature |= {"bins": [0, 10], "embedding": draw(st.sampled_from(["none", "piecewise"]))}
+            feature["bins"] = [0, 10]
         if kind == "datetime":
             feature["parts"] = ["hour", "month"]
         features.append(feature)

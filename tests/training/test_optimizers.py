@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 
+import pyarrow as pa
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from training.optimizers import Ftrl, RowAdagrad, RowAdam, row_sums
+from service.scoring.features import FeatureEncoder
+from service.scoring.schema import FeatureSchema
+from training import optimizers
+from training.config import TrainConfig
+from training.model import WideDeep
+from training.optimizers import Ftrl, RowAdagrad, RowAdam, RowwiseAdagrad, row_sums
 
 GRADIENTS = [0.5, -1.0, 0.25, 2.0, -0.125]
 
@@ -53,12 +59,15 @@ def embedding_gradient(table: nn.Parameter, rows: list[int]) -> None:
 @pytest.mark.parametrize("kind", ["ftrl", "adagrad", "adam"])
 def test_rows_that_a_batch_lacks_keep_weights_and_state(kind: str) -> None:
     table = nn.Parameter(torch.ones(5, 3))
+    if kind == "ftrl":
+        table = nn.Parameter(torch.zeros(5, 3))  # where its state is 0
+    start = table.detach().clone()
     made = {"ftrl": Ftrl([table], lr=0.1, l1=0.0, l2=0.0), "adagrad": RowAdagrad([table], lr=0.1)}
     optimizer = made.get(kind) or RowAdam([table], lr=0.1)
-    embedding_gradient(table, [1, 3, 3])
+    table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 3, 3]]), torch.ones(3, 3), (5, 3), check_invariants=True)
     optimizer.step()
-    assert (table[[0, 2, 4]] == 1).all()
-    assert (table[[1, 3]] != 1).all()
+    assert torch.equal(table[[0, 2, 4]], start[[0, 2, 4]])
+    assert (table[[1, 3]] != start[[1, 3]]).all()
     for name in optimizer.slots:
         assert (optimizer.state[table][name][[0, 2, 4]] == 0).all()
 
@@ -116,3 +125,28 @@ def test_decay_adds_the_weights_to_the_gradient_of_touched_rows_alone() -> None:
     # The gradient is 1 + 0.5 · 2; Adagrad's first step is the learning rate, whatever its size.
     assert optimizer.state[table]["sum"].flatten().tolist() == [4.0, 0.0]
     assert table.flatten().tolist() == pytest.approx([1.9, 3.0])
+
+
+def test_rowwise_adagrad_divides_by_the_root_of_the_rows_mean_square() -> None:
+    table = nn.Parameter(torch.zeros(3, 2))
+    optimizer = RowwiseAdagrad([table], lr=0.1)
+    for _ in range(2):
+        gradient = torch.tensor([[3.0, 1.0]])
+        table.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), gradient, (3, 2), check_invariants=True)
+        optimizer.step()
+    # The mean square is (9 + 1) / 2 = 5, the sum 5 and then 10.
+    step = 0.1 * (5**-0.5 + 10**-0.5)
+    assert table[1].tolist() == pytest.approx([-3 * step, -step])
+    assert optimizer.state[table]["sum"].flatten().tolist() == [0, 10, 0]
+
+
+def test_adagrad_goes_by_rows_for_large_tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "ROWWISE_FROM", 50)
+    features = [{"name": name, "kind": "categorical", "side": "user", "dim": dim} for name, dim in (("a", 4), ("b", 8))]
+    table = pa.table({"a": [str(n) for n in range(60)], "b": ["x", "y"] * 30})
+    model = WideDeep(FeatureEncoder.fit(FeatureSchema.parse(features), table).layout, (4,), 0.0)
+    built = optimizers.build_optimizers(model, TrainConfig(embedding_l2=0.5))
+    found = {type(one).__name__: one.param_groups[0] for one in built[1:3]}
+    assert found["RowwiseAdagrad"]["params"] == [model.tables[0].weight]
+    assert found["RowAdagrad"]["params"] == [model.tables[1].weight]
+    assert all(group["decay"] == 0.5 for group in found.values())

@@ -22,7 +22,6 @@ def test_a_schema_survives_its_dictionary() -> None:
         ({"name": "a", "kind": "numeric", "side": "user", "bins": "quantil:16"}, "did you mean 'quantile'"),
         ({"name": "a", "kind": "numeric", "side": "user", "bins": "target"}, "must end in how many"),
         ({"name": "a", "kind": "numeric", "side": "user", "bins": "quantile:1"}, "must end in how many"),
-        ({"name": "a", "kind": "numeric", "side": "user", "embedding": "piecewise"}, "needs 'bins'"),
         ({"name": "a", "kind": "datetime", "side": "user"}, "'parts' must be a list"),
         ({"name": "a", "kind": "datetime", "side": "user", "parts": ["hours"]}, "did you mean 'hour'"),
         ({"name": "a", "kind": "datetime", "side": "user", "parts": ["hour"], "tz": "Mars/Base"}, "IANA"),
