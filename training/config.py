@@ -40,9 +40,12 @@ class DataConfig:
     item: str | None = None
     items: str | None = None
     timestamp: str | None = None
+    columns: tuple[str, ...] = ()  # names of all columns, of csv and tsv files without a header
 
     def __post_init__(self) -> None:
         _one_of(self.format, FORMATS, "[data] format")
+        if self.columns and self.format == "parquet":
+            raise ConfigError("[data] columns names those of csv and tsv files without a header; parquet has its own")
         for name in ("label", "unit", "item", "items", "timestamp"):
             if getattr(self, name) == "":
                 raise ConfigError(f"[data] {name} must not be empty")
@@ -186,7 +189,9 @@ class Config:
         """Plain JSON values, defaults written out."""
         parts = self.schema.to_dict()
         sections = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
-        sections["data"] = {key: value for key, value in sections["data"].items() if value is not None}
+        sections["data"] = {key: value for key, value in sections["data"].items() if value not in (None, ())}
+        if self.data.columns:
+            sections["data"]["columns"] = list(self.data.columns)
         sections["model"]["hidden"] = list(self.model.hidden)
         sections["report"]["slices"] = list(self.report.slices)
         return {**sections, "features": parts["features"], "crosses": parts["crosses"]}
