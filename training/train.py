@@ -60,8 +60,8 @@ def main(
     """Train on PATH and publish `version` under `artifacts`; returns its folder.
 
     Raises DataFault, LeakFault (`strict` alone), FitError, ArtifactError: nothing visible is left then. Terminated
-    where `stopping` hears of it, with a checkpoint if training had begun; `resume` goes on from the newest one. Encoded rows
-    are kept in `cache` (<artifacts>/.cache where None).
+    where `stopping` hears of it, with a checkpoint if training had begun; `resume` goes on from the newest one.
+    Encoded rows are kept in `cache` (<artifacts>/.cache where None).
     """
     check_publishable(artifacts, version)
     if config.train.batch_size % group.size:
