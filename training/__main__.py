@@ -21,11 +21,11 @@ from service.scoring.files import ArtifactError, is_version_name
 from training.config import MAX_INTEGER, MAX_SEED, ConfigError, read_config
 from training.errors import TrainingError
 from training.fetch import DATA_SETS, fetch_movielens
+from training.memory import of_memory
 from training.raw import RAW_DATA_SETS, convert_raw
 from training.stopping import Stopping, Terminated
 
 FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
-_OF_MEMORY = ("allocate memory", "out of memory", "Storage size calculation overflowed")  # torch's RuntimeErrors
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,15 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.filename or 'input/output'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except (MemoryError, RuntimeError) as error:
-        if not _of_memory(error):
+        if not of_memory(error):
             raise
         print("error: not enough memory; a smaller hidden, dim, buckets or batch_size takes less", file=sys.stderr)
         return 1
     return 0
-
-
-def _of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _OF_MEMORY)
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -95,6 +91,7 @@ def _fit(options: argparse.Namespace) -> None:
             device=device,
             command=command,
             strict=options.strict,
+            amp=options.amp,
             resume=options.resume,
             checkpoint_minutes=options.checkpoint_minutes,
             cache=options.cache,
@@ -136,8 +133,8 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _refuse_unbuilt(options: argparse.Namespace) -> None:
-    if options.amp != "off":
-        options.refuse(f"--amp {options.amp} is not built yet; leave it off")
+    if options.amp == "fp16":
+        options.refuse("--amp fp16 is not built yet; bf16 needs no scaling and is")
 
 
 def _device(wanted: str) -> str:
@@ -172,7 +169,12 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--artifacts", type=Path, required=True, metavar="DIR")
     fit.add_argument("--version", type=_version, required=True, metavar="NAME")
     fit.add_argument("--device", choices=DEVICES, default="auto")
-    fit.add_argument("--amp", choices=("off", "bf16", "fp16"), default="off", help="not built yet, off alone is taken")
+    fit.add_argument(
+        "--amp",
+        choices=("off", "bf16", "fp16"),
+        default="off",
+        help="precision of layers (fp16: not built yet)",
+    )
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
     fit.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")

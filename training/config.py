@@ -112,6 +112,7 @@ class TrainConfig:
     l1: float = 1.0
     l2: float = 1.0
     embedding_l2: float = 0.0
+    accumulate: int = 1  # parts in which a batch is taken
     schedule: str = "constant"
     warmup: int = 0
     negatives: float = 1.0
@@ -125,7 +126,14 @@ class TrainConfig:
         _one_of(self.schedule, SCHEDULES, "[train] schedule")
         if not 0 < self.negatives <= 1:
             raise ConfigError("[train] negatives, the share that is trained on, must lie above 0 and at most at 1")
-        for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("warmup", 0), ("seed", 0)):
+        for name, least in (
+            ("batch_size", 1),
+            ("epochs", 1),
+            ("accumulate", 1),
+            ("patience", 0),
+            ("warmup", 0),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"[train] {name} must be at least {least}")
             if getattr(self, name) > (most := MAX_SEED if name == "seed" else MAX_INTEGER):

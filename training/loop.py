@@ -50,6 +50,7 @@ class Loop:
     checkpoints: Checkpoints
     stopping: Stopping
     group: Group = ALONE
+    amp: str = "off"
 
     def epochs(self) -> None:
         """Train until the last epoch or until `patience` epochs were no better.
@@ -111,12 +112,18 @@ class Loop:
         return loss, wish
 
     def _backward(self, batch: Batch) -> Tensor:
-        run, size = self.run, self.train.batch_size
-        logits = run.model.logits(*batch.inputs)
-        # Over `size` and not over the batch's rows: a last batch of one row then weighs as one row, not as thousands.
-        total = F.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
-        (total / size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        return total.detach()
+        """Add up the gradients of a batch, a part of it at a time; returns the sum of its rows' losses."""
+        model, size = self.run.model, self.train.batch_size
+        summed = torch.zeros((), dtype=torch.float64, device=batch.labels.device)
+        rows = -(-batch.rows // self.train.accumulate)
+        for part in (batch,) if rows == batch.rows else batch.slices(rows):
+            with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.amp == "bf16"):
+                logits = model.logits(*part.inputs).float()
+            # Over `size`, not the batch's rows: a last batch of one row then weighs as one row, not as thousands.
+            total = F.binary_cross_entropy_with_logits(logits, part.labels, reduction="sum")
+            (total / size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+            summed += total.detach()
+        return summed
 
     def _validate(self) -> None:
         run = self.run

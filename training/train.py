@@ -24,6 +24,7 @@ from training.distributed import ALONE, Group
 from training.encoding import encode_parts, fit_encoder, rows_on
 from training.leakage.report import look_for_leaks
 from training.loop import Loop, Validation, finite_scores, scores
+from training.memory import told_of_memory
 from training.model import WideDeep
 from training.negatives import kept_rows
 from training.optimizers import build_optimizers
@@ -51,6 +52,7 @@ def main(
     device: str,
     command: str,
     strict: bool = False,
+    amp: str = "off",
     resume: bool = False,
     checkpoint_minutes: float = MINUTES,
     cache: Path | None = None,
@@ -105,7 +107,7 @@ def main(
     optimizers = build_optimizers(model, config.train)
     schedule = Schedule(optimizers, config.train, math.ceil(batches["train"].rows / config.train.batch_size))
     run = Run(model, optimizers, schedule, shuffle)
-    purpose = checkpoint.purpose(config=config.to_dict(), files=dict(data.files), device=device, of=group.size)
+    purpose = checkpoint.purpose(config=config.to_dict(), files=dict(data.files), device=device, amp=amp, of=group.size)
     checkpoints = Checkpoints(artifacts, version, purpose, checkpoint_minutes)
     if group.rank:
         torch.manual_seed(config.train.seed + group.rank)  # each process drops out units of its own
@@ -114,9 +116,12 @@ def main(
         log.info("going on in epoch %d, %d rows behind", run.number, run.rows)
     elif resume:
         log.info("no checkpoint of %s; training from the start", version)
-    with Progress(artifacts, version, config.train, batches["train"].rows, show=group.first) as progress:
+    with (
+        told_of_memory(model, encoder.layout, config.train, device),
+        Progress(artifacts, version, config.train, batches["train"].rows, show=group.first) as progress,
+    ):
         valid = Validation(batches["valid"], data.labels[parts["valid"]], _units(data, parts["valid"]))
-        Loop(run, valid, config.train, progress, checkpoints, stopping or Stopping(), group).epochs()
+        Loop(run, valid, config.train, progress, checkpoints, stopping or Stopping(), group, amp).epochs()
     best = run.best
     assert best.epoch is not None  # a config has at least one epoch
     model.load_state_dict(best.state)

@@ -140,7 +140,7 @@ def test_the_one_before_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> 
 
 def command(data: Path, artifacts: Path, toml: Path) -> list[str]:
     where = ["--config", str(toml), "--data", str(data), "--artifacts", str(artifacts), "--version", "v1"]
-    return [sys.executable, "-m", "training", "fit", *where, "--resume", "--checkpoint-minutes", "0.001"]
+    return [sys.executable, "-m", "training", "fit", *where, "--resume", "--checkpoint-minutes", "0.003"]
 
 
 TOML = """
@@ -166,8 +166,8 @@ hidden = [32, 16]
 dropout = 0.3
 [train]
 batch_size = 16
-epochs = 12
-patience = 12
+epochs = 8
+patience = 8
 """
 
 
