@@ -1,6 +1,7 @@
 """Command line of training: fetch, fit, evaluate, compare, tune.
 
-Exit codes: 0 done, 1 the work failed (one line on stderr says what and where), 2 wrong usage.
+Exit codes: 0 done, 1 the work failed (one line on stderr says what and where), 2 wrong usage; 130 and 143 where it was
+interrupted or terminated.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from service.scoring.files import ArtifactError, is_version_name
 from training.config import MAX_INTEGER, MAX_SEED, ConfigError, read_config
 from training.errors import TrainingError
 from training.fetch import DATA_SETS, fetch_movielens
+from training.memory import of_memory
 from training.raw import RAW_DATA_SETS, convert_raw
+from training.stopping import Stopping, Terminated
 
 FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
-_OF_MEMORY = ("allocate memory", "out of memory", "Storage size calculation overflowed")  # torch's RuntimeErrors
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except Terminated as stop:
+        print(f"terminated: {stop.args[0] if stop.args else 'nothing was published'}", file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print("interrupted; nothing was published", file=sys.stderr)
         return 130
@@ -50,15 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.filename or 'input/output'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except (MemoryError, RuntimeError) as error:
-        if not _of_memory(error):
+        if not of_memory(error):
             raise
         print("error: not enough memory; a smaller hidden, dim, buckets or batch_size takes less", file=sys.stderr)
         return 1
     return 0
-
-
-def _of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _OF_MEMORY)
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -75,14 +76,31 @@ def _fetch(options: argparse.Namespace) -> None:
 def _fit(options: argparse.Namespace) -> None:
     _refuse_unbuilt(options)
     from training import train  # torch and TensorBoard take a second to import
+    from training.distributed import joined
 
     config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
     device = _device(options.device)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
     where = (options.data, options.artifacts, options.version)
-    folder = train.main(config, *where, device=device, command=command, strict=options.strict)
-    print(f"published {folder}")
-    if options.push_metrics:
+    with Stopping().listening() as stopping, joined(device) as group:
+        if not group.first:
+            logging.getLogger("training").setLevel(logging.ERROR)
+        folder = train.main(
+            config,
+            *where,
+            device=device,
+            command=command,
+            strict=options.strict,
+            amp=options.amp,
+            resume=options.resume,
+            checkpoint_minutes=options.checkpoint_minutes,
+            cache=options.cache,
+            stopping=stopping,
+            group=group,
+        )
+        if group.first:
+            print(f"published {folder}")
+    if options.push_metrics and group.first:
         from training.push import push_metrics
 
         push_metrics(folder, options.push_metrics)
@@ -115,12 +133,8 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _refuse_unbuilt(options: argparse.Namespace) -> None:
-    if options.amp != "off":
-        options.refuse(f"--amp {options.amp} is not built yet; leave it off")
-    if options.resume:
-        options.refuse("--resume is not built yet; train under a new version name")
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
-        raise ConfigError("training on several processes (torchrun) is not built yet; run one")
+    if options.amp == "fp16":
+        options.refuse("--amp fp16 is not built yet; bf16 needs no scaling and is")
 
 
 def _device(wanted: str) -> str:
@@ -155,10 +169,19 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--artifacts", type=Path, required=True, metavar="DIR")
     fit.add_argument("--version", type=_version, required=True, metavar="NAME")
     fit.add_argument("--device", choices=DEVICES, default="auto")
-    fit.add_argument("--amp", choices=("off", "bf16", "fp16"), default="off", help="not built yet, off alone is taken")
+    fit.add_argument(
+        "--amp",
+        choices=("off", "bf16", "fp16"),
+        default="off",
+        help="precision of layers (fp16: not built yet)",
+    )
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
-    fit.add_argument("--resume", action="store_true", help="not built yet")
+    fit.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
+    fit.add_argument("--cache", type=Path, metavar="DIR", help="where encoded data lies (default <artifacts>/.cache)")
+    fit.add_argument(
+        "--checkpoint-minutes", type=_minutes, default=5.0, metavar="M", help="time between two checkpoints (default 5)"
+    )
     fit.add_argument("--strict", action="store_true", help="publish nothing where the leakage report finds a leak")
     fit.add_argument("--push-metrics", metavar="URL", help="send the final figures to a Prometheus Pushgateway")
     fit.set_defaults(run=_fit, refuse=fit.error)
@@ -202,6 +225,16 @@ def _positive(text: str) -> int:
 
 def _natural(text: str) -> int:
     return _between(text, 0, MAX_SEED)
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, found '{text[:40]}'") from None
+    if not value >= 0:
+        raise argparse.ArgumentTypeError("must be at least 0")
+    return value
 
 
 def _between(text: str, least: int, most: int) -> int:

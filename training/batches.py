@@ -1,8 +1,8 @@
-"""Training rows as tensors on the device: an epoch is one gather, a batch is a slice, and no row is ever collated."""
+"""Training rows as tensors on the device: a buffer is one gather, a batch is a slice, and no row is ever collated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,10 @@ from service.scoring.layout import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """B rows: what the module's forward takes, and the labels (B,)."""
+    """B rows: what the module's forward takes, and the labels (B,).
+
+    Ids may be int32, as the cache holds them: half of the memory to shuffle. `slices` gives int64, as the module wants.
+    """
 
     numerics: Tensor
     ids: Tensor
@@ -31,9 +34,40 @@ class Batch:
         offsets = [torch.from_numpy(bag.offsets).to(device) for bag in encoded.bags]
         return cls(put[0], put[1], values, offsets, put[2])
 
+    @staticmethod
+    def cat(parts: Sequence[Batch]) -> Batch:
+        """The rows of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return Batch(
+            torch.cat([part.numerics for part in parts]),
+            torch.cat([part.ids for part in parts]),
+            [torch.cat(values) for values in zip(*(part.bag_values for part in parts), strict=True)],
+            [_joined(offsets) for offsets in zip(*(part.bag_offsets for part in parts), strict=True)],
+            torch.cat([part.labels for part in parts]),
+        )
+
     @property
     def rows(self) -> int:
         return self.labels.size(0)
+
+    @property
+    def bytes(self) -> int:
+        tensors = (self.numerics, self.ids, self.labels, *self.bag_values, *self.bag_offsets)
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def read(self, start: int, end: int) -> Batch:
+        """Rows start .. end - 1, views of these; see shuffle.Rows."""
+        if (start, end) == (0, self.rows):
+            return self
+        ends = [(int(offsets[start]), int(offsets[end])) for offsets in self.bag_offsets]
+        return Batch(
+            self.numerics[start:end],
+            self.ids[start:end],
+            [values[a:b] for values, (a, b) in zip(self.bag_values, ends, strict=True)],
+            [offsets[start : end + 1] - a for offsets, (a, _) in zip(self.bag_offsets, ends, strict=True)],
+            self.labels[start:end],
+        )
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
@@ -50,18 +84,20 @@ class Batch:
             self.labels.index_select(0, index),
         )
 
-    def slices(self, size: int) -> Iterator[Batch]:
-        """Batches of `size` rows, the last one of what is left."""
+    def slices(self, size: int, first: int = 0) -> Iterator[Batch]:
+        """Batches of `size` rows, the last one of what is left; those before number `first` are left out."""
         ends = [
             offsets[torch.arange(0, self.rows + size, size).clamp_(max=self.rows)].tolist()
             for offsets in self.bag_offsets
         ]
         for n, start in enumerate(range(0, self.rows, size)):
+            if n < first:
+                continue
             rows = slice(start, start + size)
             yield Batch(
                 self.numerics[rows],
-                self.ids[rows],
-                [values[end[n] : end[n + 1]] for values, end in zip(self.bag_values, ends, strict=True)],
+                self.ids[rows].long(),
+                [values[end[n] : end[n + 1]].long() for values, end in zip(self.bag_values, ends, strict=True)],
                 [o[start : start + size + 1] - end[n] for o, end in zip(self.bag_offsets, ends, strict=True)],
                 self.labels[rows],
             )
@@ -85,6 +121,12 @@ class Batch:
         """At least one row where the share is not 0, so that the unknown id is trained in a small table too."""
         count = min(self.rows, max(1, round(share * self.rows))) if share else 0
         return torch.randperm(self.rows, generator=generator)[:count].to(self.ids.device)
+
+
+def _joined(offsets: Sequence[Tensor]) -> Tensor:
+    ends = torch.cat([part[-1:] for part in offsets]).cumsum(0)
+    shifted = [part[1:] + end - part[-1] for part, end in zip(offsets, ends, strict=True)]
+    return torch.cat([offsets[0][:1], *shifted])
 
 
 def _take_ragged(values: Tensor, offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,9 +40,12 @@ class DataConfig:
     item: str | None = None
     items: str | None = None
     timestamp: str | None = None
+    columns: tuple[str, ...] = ()  # names of all columns, of csv and tsv files without a header
 
     def __post_init__(self) -> None:
         _one_of(self.format, FORMATS, "[data] format")
+        if self.columns and self.format == "parquet":
+            raise ConfigError("[data] columns names those of csv and tsv files without a header; parquet has its own")
         for name in ("label", "unit", "item", "items", "timestamp"):
             if getattr(self, name) == "":
                 raise ConfigError(f"[data] {name} must not be empty")
@@ -109,6 +112,7 @@ class TrainConfig:
     l1: float = 1.0
     l2: float = 1.0
     embedding_l2: float = 0.0
+    accumulate: int = 1  # parts in which a batch is taken
     schedule: str = "constant"
     warmup: int = 0
     negatives: float = 1.0
@@ -123,7 +127,14 @@ class TrainConfig:
         _one_of(self.schedule, SCHEDULES, "[train] schedule")
         if not 0 < self.negatives <= 1:
             raise ConfigError("[train] negatives, the share that is trained on, must lie above 0 and at most at 1")
-        for name, least in (("batch_size", 1), ("epochs", 1), ("patience", 0), ("warmup", 0), ("seed", 0)):
+        for name, least in (
+            ("batch_size", 1),
+            ("epochs", 1),
+            ("accumulate", 1),
+            ("patience", 0),
+            ("warmup", 0),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"[train] {name} must be at least {least}")
             if getattr(self, name) > (most := MAX_SEED if name == "seed" else MAX_INTEGER):
@@ -187,7 +198,9 @@ class Config:
         """Plain JSON values, defaults written out."""
         parts = self.schema.to_dict()
         sections = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
-        sections["data"] = {key: value for key, value in sections["data"].items() if value is not None}
+        sections["data"] = {key: value for key, value in sections["data"].items() if value not in (None, ())}
+        if self.data.columns:
+            sections["data"]["columns"] = list(self.data.columns)
         sections["model"]["hidden"] = list(self.model.hidden)
         sections["report"]["slices"] = list(self.report.slices)
         return {**sections, "features": parts["features"], "crosses": parts["crosses"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.scoring.columns import Texts, number_column, seconds_column, text_column
+from service.scoring.columns import Texts
 from service.scoring.encoded import Encoded, Ints
 from service.scoring.features import FeatureEncoder
 from service.scoring.values import DataError
-from training.config import Config, DataConfig
+from training.cache import BLOCK_ROWS
+from training.config import Config
 from training.errors import DataFault
 from training.items import ItemTable, newest_rows, read_items
-from training.reading import Rows, data_files, file_hash, read_rows
+from training.reading import Rows, data_files, file_hash
+from training.roles import Wanted, read_roles, stored_roles
+from training.source import Source
 from training.split import PARTS, Cuts, cut, draws
 
 Floats64 = npt.NDArray[np.float64]
@@ -48,6 +50,24 @@ class Dataset:
             return self.rows.fault(error)
         return self.rows.fault(DataError(error.column, error.reason, int(rows[error.row])))
 
+    def column(self, name: str, rows: Ints) -> pa.Table:
+        """One column (rows,) of ascending rows, a block at a time: what stands together is not copied."""
+        table = self.table.select([name] if name in self.table.column_names else [])
+        parts = []
+        for start in range(0, table.num_rows, BLOCK_ROWS):
+            inside = rows[slice(*np.searchsorted(rows, [start, start + BLOCK_ROWS]))] - start
+            block = table.slice(start, BLOCK_ROWS)
+            parts.append(block if len(inside) == block.num_rows else block.take(pa.array(inside)))
+        return pa.concat_tables(parts) if parts else table
+
+    def encode_block(self, encoder: FeatureEncoder, start: int, end: int) -> Encoded:
+        """Rows start .. end - 1 as tensors' arrays; raises DataFault."""
+        try:
+            return encoder.encode_table(self.table.slice(start, end - start))
+        except DataError as error:
+            row = None if error.row is None else error.row + start
+            raise self.rows.fault(DataError(error.column, error.reason, row)) from None
+
     def encode(self, encoder: FeatureEncoder, rows: Ints) -> Encoded:
         """The chosen rows as tensors' arrays; raises DataFault."""
         try:
@@ -73,10 +93,11 @@ class Dataset:
         return newest_rows(self.table, self.keys, self.times, train, config.schema)
 
 
-def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all") -> Dataset:
+def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all", cache: Path | None = None) -> Dataset:
     """Read PATH as the config says, or with kind "files" only one part's folder; raises DataFault.
 
-    `seed` is that of a random split: the config's in training, the version's own afterwards.
+    `seed` is that of a random split: the config's in training, the version's own afterwards. With a folder `cache` the
+    rows are streamed into it once, and the dataset's table and arrays are mapped; else all is read into memory.
     """
     data = config.data
     home = path if path.is_dir() else path.parent
@@ -84,32 +105,20 @@ def read_dataset(path: Path, config: Config, *, seed: int, part: str = "all") ->
     folders = _files(path, config, item_path, part)
     items = read_items(item_path, data.item, config.schema) if item_path and data.item else None
     joined = _item_columns(config, items)
-    rows = read_rows(list(folders), data.format, _row_columns(config, joined))
-    notes: list[str] = []
-    try:
-        labels, times = _labels(rows, data), _times(rows, config)
-        units, keys = _keys(rows, data.unit, notes), _keys(rows, data.item, notes)
-    except DataError as error:
-        raise rows.fault(error) from None
-    if items is not None and keys is not None:
-        table, absent = items.join(rows.table, keys, joined)
-        rows = dataclasses.replace(rows, table=table)
-        if absent:
-            notes.append(f"{absent} rows name an item that {item_path} lacks; its features are missing there")
-        if items.dropped:
-            notes.append(f"{items.dropped} rows of {item_path} have no {data.item} and are left out")
+    files = {str(file.relative_to(home)): file_hash(file) for file in (*folders, *([item_path] if item_path else []))}
+    source = Source(tuple(folders), data.format, tuple(_row_columns(config, joined)), data.columns)
+    wanted = Wanted(data, config.split.kind == "time", items, tuple(joined))
+    roles = read_roles(source, wanted) if cache is None else stored_roles(source, wanted, files, cache)
     return Dataset(
-        rows=rows,
-        labels=labels,
-        units=None if units is None else units.codes,
-        keys=keys,
-        positions=_positions(config.split.kind, rows, times, list(folders.values()), seed),
-        times=times,
+        rows=roles.rows,
+        labels=roles.labels,
+        units=roles.units,
+        keys=roles.keys,
+        positions=_positions(config.split.kind, roles.rows, roles.times, list(folders.values()), seed),
+        times=roles.times,
         items=items,
-        files={
-            str(file.relative_to(home)): file_hash(file) for file in (*folders, *([item_path] if item_path else []))
-        },
-        notes=tuple(notes),
+        files=files,
+        notes=roles.notes(wanted, item_path),
     )
 
 
@@ -156,36 +165,3 @@ def _row_columns(config: Config, joined: list[str]) -> list[str]:
     roles = (config.data.label, config.data.unit, config.data.item, config.data.timestamp)
     features = [feature.name for feature in config.schema.features if feature.name not in joined]
     return [name for name in (*roles, *features) if name]
-
-
-def _labels(rows: Rows, data: DataConfig) -> npt.NDArray[np.float32]:
-    column = rows.table.column(data.label)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    labels = number_column(data.label, column)
-    bad = (labels != 0) & (labels != 1)  # NaN, a blank label, is bad too
-    if bad.any():
-        row = int(bad.argmax())
-        found = column[row].as_py()
-        shown = "nothing" if found in (None, "") else str(found)[:40]
-        raise DataError(data.label, f"the label must be 0 or 1, found {shown}", row)
-    return labels.astype(np.float32)
-
-
-def _keys(rows: Rows, name: str | None, notes: list[str]) -> Texts | None:
-    if name is None:
-        return None
-    keys = text_column(name, rows.table.column(name))
-    if missing := int((keys.codes < 0).sum()):
-        notes.append(f"{missing} of {len(keys.codes)} rows have no {name}; they are kept as missing")
-    return keys
-
-
-def _times(rows: Rows, config: Config) -> Floats64 | None:
-    name = config.data.timestamp
-    if name is None:
-        return None
-    seconds, missing = seconds_column(name, rows.table.column(name))
-    if missing.any() and config.split.kind == "time":
-        raise DataError(name, "the time is missing, and the split goes by it", int(missing.argmax()))
-    return np.where(missing, -np.inf, seconds.astype(np.float64))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -129,21 +130,19 @@ def package_commit() -> str | None:
 def flat_columns(layout: Layout, train: Encoded) -> list[str]:
     """A note for each column that holds one value only, or none, in the training part: it can teach nothing."""
     notes = []
-    for n, numeric in enumerate(layout.numerics):
-        values = train.numerics[:, n]
-        if values.min() == values.max():
-            notes.append(f"column '{numeric.name}' is constant or all missing in the training part")
-    for n, column in enumerate(layout.ids):
-        notes += _flat(column.name, train.ids[:, n])
+    # All columns in one pass: they may be mapped, and a pass for each would read the whole file each time.
+    flat_numerics = np.flatnonzero(train.numerics.min(axis=0) == train.numerics.max(axis=0))
+    for n in flat_numerics.tolist():
+        notes.append(f"column '{layout.numerics[n].name}' is constant or all missing in the training part")
+    for n in np.flatnonzero(train.ids.min(axis=0) == train.ids.max(axis=0)).tolist():
+        notes += _flat(layout.ids[n].name, int(train.ids[0, n]))
     for column, bag in zip(layout.bags, train.bags, strict=True):
-        if len(bag.values) == train.rows:
-            notes += _flat(column.name, bag.values)
+        if len(bag.values) == train.rows and bag.values.min() == bag.values.max():
+            notes += _flat(column.name, int(bag.values[0]))
     return notes
 
 
-def _flat(name: str, ids: Ints) -> list[str]:
-    if ids.min() != ids.max():
-        return []
-    if ids[0] == MISSING:
+def _flat(name: str, value: int) -> list[str]:
+    if value == MISSING:
         return [f"column '{name}' is all missing in the training part"]
     return [f"column '{name}' is constant in the training part"]

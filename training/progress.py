@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from training.config import TrainConfig
+from training.run import Epoch
 
 log = logging.getLogger("training")
 
@@ -21,12 +22,18 @@ RUNS = ".runs"  # a dot folder under the artifacts: work in progress, never list
 
 
 class Progress:
-    """Shows one fit; scalars go to `<artifacts>/.runs/<version>/<start>` (`tensorboard --logdir <artifacts>/.runs`)."""
+    """Shows one fit, unless `show` is off.
 
-    def __init__(self, artifacts: Path, version: str, train: TrainConfig, rows: int) -> None:
+    Scalars go to `<artifacts>/.runs/<version>/<start>` (`tensorboard --logdir <artifacts>/.runs`).
+    """
+
+    def __init__(self, artifacts: Path, version: str, train: TrainConfig, rows: int, show: bool = True) -> None:
         folder = artifacts / RUNS / version / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        self._scalars = SummaryWriter(str(folder))
-        self._bar = tqdm(total=train.epochs * rows, unit=" rows", unit_scale=True, disable=not sys.stderr.isatty())
+        self._scalars = SummaryWriter(str(folder)) if show else None
+        self._bar = tqdm(
+            total=train.epochs * rows, unit=" rows", unit_scale=True, disable=not (show and sys.stderr.isatty())
+        )
+        self._last = ""
 
     def __enter__(self) -> Self:
         return self
@@ -35,24 +42,38 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
-        self._scalars.close()
+        if self._scalars is not None:
+            self._scalars.close()
 
-    def batch(self, rows: int) -> None:
+    def start(self, rows: int) -> None:
+        """Rows that an earlier run has behind it."""
+        self._bar.update(rows)
+        self._bar.unpause()
+
+    def batch(self, rows: int, waiting: float) -> None:
+        """`waiting` is the share of this epoch's time that went into reading: a starved model is seen at once."""
+        self._bar.set_postfix_str(f"{self._last}waiting for data {waiting:.0%}", refresh=False)
         self._bar.update(rows)
 
     def watch(self, number: int, values: Mapping[str, float]) -> None:
         """Show what the model has come to after an epoch."""
-        for name, value in values.items():
-            self._scalars.add_scalar(name, value, number)
+        if self._scalars is not None:
+            for name, value in values.items():
+                self._scalars.add_scalar(name, value, number)
 
-    def epoch(self, number: int, loss: float, rows_per_second: float, valid: dict[str, Any], better: bool) -> None:
+    def epoch(self, epoch: Epoch, better: bool) -> None:
         """Show one finished epoch."""
+        if self._scalars is None:
+            return
+        number, valid = epoch.number, epoch.valid
         auc = "undefined" if valid["auc"] is None else f"{valid['auc']:.4f}"
-        self._bar.set_postfix_str(f"loss {loss:.4f}, valid auc {auc}")
+        self._last = f"loss {epoch.loss:.4f}, valid auc {auc}, "
         if self._bar.disable:
             star = " (best so far)" if better else ""
-            log.info("epoch %d: loss %.4f, valid auc %s, %.0f rows/s%s", number, loss, auc, rows_per_second, star)
-        values = {"train/loss": loss, "train/rows_per_second": rows_per_second}
+            shown = (number, epoch.loss, auc, epoch.rows_per_second, 100 * epoch.waiting, star)
+            log.info("epoch %d: loss %.4f, valid auc %s, %.0f rows/s, waiting for data %.0f%%%s", *shown)
+        values = {"train/loss": epoch.loss, "train/rows_per_second": epoch.rows_per_second}
+        values["train/waiting"] = epoch.waiting
         values |= {f"valid/{name}": valid[name] for name in ("auc", "logloss", "gauc", "ne", "calibration", "ece")}
         for name, value in values.items():
             if value is not None:

@@ -9,9 +9,10 @@ import io
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -39,6 +40,7 @@ class Rows:
     files: tuple[Path, ...]
     ends: tuple[int, ...]
     format: str
+    headless: bool = False  # text files whose first record is a row
 
     def place(self, row: int) -> str:
         """Where a row stands, as a user finds it: the file and the line (text) or row number (Parquet)."""
@@ -48,7 +50,7 @@ class Rows:
         if self.format == "parquet":
             return f"{path}, row {inside + 1}"
         for record, (line, _) in enumerate(_records(path, DELIMITERS[self.format])):
-            if record == inside + 1:  # record 0 is the header
+            if record == inside + (not self.headless):  # else record 0 is the header
                 return f"{path}, line {line}"
         return str(path)
 
@@ -74,13 +76,22 @@ def data_files(path: Path, format_: str, *, but: Path | None = None) -> list[Pat
     return found
 
 
-def read_rows(files: Sequence[Path], format_: str, columns: Iterable[str] | None, optional: Iterable[str] = ()) -> Rows:
-    """Read `columns` (None: all) of every file; those in `optional` may be absent. Raises DataFault."""
+def read_rows(
+    files: Sequence[Path],
+    format_: str,
+    columns: Iterable[str] | None,
+    optional: Iterable[str] = (),
+    names: Sequence[str] = (),
+) -> Rows:
+    """Read `columns` (None: all) of every file; those in `optional` may be absent. Raises DataFault.
+
+    `names` are those of all columns, of text files without a header.
+    """
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    tables = [_read(path, format_, wanted, frozenset(optional)) for path in files]
-    names = {name for table in tables for name in table.column_names}
+    tables = [_read(path, format_, wanted, frozenset(optional), names) for path in files]
+    found = {name for table in tables for name in table.column_names}
     for path, table in zip(files, tables, strict=True):
-        if lacking := sorted(names - set(table.column_names)):
+        if lacking := sorted(found - set(table.column_names)):
             raise DataFault(f"{path}: column '{lacking[0]}' is missing, other files have it")
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
@@ -90,7 +101,7 @@ def read_rows(files: Sequence[Path], format_: str, columns: Iterable[str] | None
     for part in tables:
         total += part.num_rows
         ends.append(total)
-    return Rows(table, tuple(files), tuple(ends), format_)
+    return Rows(table, tuple(files), tuple(ends), format_, bool(names))
 
 
 def file_hash(path: Path) -> str:
@@ -106,26 +117,56 @@ def format_of(path: Path) -> str:
     raise DataFault(f"{path}: the name must end in {', '.join(s for group in SUFFIXES.values() for s in group)}")
 
 
-def _read(path: Path, format_: str, wanted: list[str] | None, optional: frozenset[str]) -> pa.Table:
-    try:
+def _read(
+    path: Path, format_: str, wanted: list[str] | None, optional: frozenset[str], names: Sequence[str]
+) -> pa.Table:
+    with read_faults(path):
         if format_ == "parquet":
             return _read_parquet(path, wanted, optional)
-        return _read_text(path, DELIMITERS[format_], wanted, optional)
+        blocks = list(text_blocks(path, DELIMITERS[format_], wanted, optional, names))
+        return pa.concat_tables(blocks)
+
+
+@contextmanager
+def read_faults(path: Path) -> Iterator[None]:
+    """What reading a file raises, said with its name."""
+    try:
+        yield
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
+    except pa.ArrowException as error:
+        raise DataFault(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
     except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise DataFault(f"{path}: cannot be read: {_one_line(error)}") from None
 
 
 def _read_parquet(path: Path, wanted: list[str] | None, optional: frozenset[str]) -> pa.Table:
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            table = file.read(_choose(path, file.schema_arrow.names, wanted, optional))
-        for n, field in enumerate(table.schema):
-            if (plain := _plain(field.type)) != field.type:
-                table = table.set_column(n, field.name, table.column(n).cast(plain))
-    except pa.ArrowException as error:
-        raise DataFault(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
+    with pyarrow.parquet.ParquetFile(path) as file:
+        return _in_plain_types(file.read(_choose(path, file.schema_arrow.names, wanted, optional)))
+
+
+def parquet_blocks(path: Path, wanted: list[str], rows: int) -> Iterator[pa.Table]:
+    """The same, some `rows` at a time; at least one block."""
+    # Without pre_buffer and with a buffer, pages are read as they are needed and not row groups as a whole.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        names = _choose(path, file.schema_arrow.names, wanted, frozenset())
+        for batch in file.iter_batches(rows, columns=names):
+            yield _in_plain_types(pa.Table.from_batches([batch]).select(names))
+        if not file.metadata.num_rows:
+            yield _in_plain_types(file.read(names))
+
+
+def parquet_schema(path: Path, wanted: list[str]) -> pa.Schema:
+    """The plain types of the columns `wanted`."""
+    with read_faults(path), pyarrow.parquet.ParquetFile(path) as file:
+        names = _choose(path, file.schema_arrow.names, wanted, frozenset())
+        return pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
+
+
+def _in_plain_types(table: pa.Table) -> pa.Table:
+    for n, field in enumerate(table.schema):
+        if (plain := _plain(field.type)) != field.type:
+            table = table.set_column(n, field.name, table.column(n).cast(plain))
     return table
 
 
@@ -142,31 +183,46 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _read_text(path: Path, delimiter: str, wanted: list[str] | None, optional: frozenset[str]) -> pa.Table:
-    header = next((fields for _, fields in _records(path, delimiter)), None)
+def text_blocks(
+    path: Path, delimiter: str, wanted: list[str] | None, optional: frozenset[str], names: Sequence[str] = ()
+) -> Iterator[pa.Table]:
+    """The rows of a text file, a block at a time, all columns as text; at least one block."""
+    header = list(names) if names else next((fields for _, fields in _records(path, delimiter)), None)
     if header is None:
         raise DataFault(f"{path}: the file is empty, not even a header")
-    names = _choose(path, header, wanted, optional)
+    chosen = _choose(path, header, wanted, optional)
     # The last column is always read: an open quote at the end of the file shows there.
-    reading = [*names, header[-1]] if header[-1] not in names else names
+    reading = [*chosen, header[-1]] if header[-1] not in chosen else chosen
+    last: pa.ChunkedArray | None = None
     try:
-        with _open(path) as file:
-            table = pa.csv.read_csv(
-                file,
-                read_options=pa.csv.ReadOptions(block_size=_BLOCK),
-                parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=pa.csv.ConvertOptions(
-                    column_types=dict.fromkeys(header, pa.string()),
-                    include_columns=reading,
-                    null_values=[""],  # a blank is missing, NA is a value
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=True,
-                ),
-            )
+        with _open(path) as file, _reader(file, delimiter, header, reading, bool(names)) as reader:
+            for batch in reader:
+                table = pa.Table.from_batches([batch])
+                last = table.column(header[-1]) if batch.num_rows else last
+                yield table.select(chosen)
+            if last is None:
+                yield reader.schema.empty_table().select(chosen)
     except pa.ArrowInvalid as error:
+        if names and "Empty CSV" in str(error):
+            raise DataFault(f"{path}: the file is empty") from None
         raise _text_fault(path, delimiter, len(header), error) from None
-    _check_closed(path, table.column(header[-1]))
-    return table.select(names)
+    if last is not None:
+        _check_closed(path, last)
+
+
+def _reader(file: BinaryIO, delimiter: str, header: list[str], reading: list[str], headless: bool) -> Any:
+    return pa.csv.open_csv(
+        file,
+        read_options=pa.csv.ReadOptions(block_size=_BLOCK, column_names=header if headless else None),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(header, pa.string()),
+            include_columns=reading,
+            null_values=[""],  # a blank is missing, NA is a value
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
 
 
 def _choose(path: Path, names: list[str], wanted: list[str] | None, optional: frozenset[str]) -> list[str]:

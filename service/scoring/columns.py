@@ -59,6 +59,9 @@ def number_column(name: str, column: Column) -> Doubles:
 def text_column(name: str, column: Column) -> Texts:
     """Category texts; an empty text is missing."""
     boolean = pa.types.is_boolean(column.type)
+    if pa.types.is_integer(column.type):  # as texts the distinct ones alone are written
+        codes, distinct = _coded(column)
+        return Texts(codes, distinct.cast(pa.string()).to_pylist(), boolean)
     return Texts(*_codes(_as_text(name, column)), boolean)
 
 
@@ -152,12 +155,17 @@ def _whole_floats(name: str, column: Column) -> Column:
     return column.cast(pa.int64())
 
 
-def _codes(texts: Column) -> tuple[Ints, list[str]]:
-    encoded = texts.combine_chunks().dictionary_encode()
+def _coded(column: Column) -> tuple[Ints, pa.Array]:
+    """Codes (B,), -1 for null, into the distinct values."""
+    encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    distinct = encoded.dictionary.to_pylist()
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+
+
+def _codes(texts: Column) -> tuple[Ints, list[str]]:
+    codes, values = _coded(texts)
+    distinct = values.to_pylist()
     if "" in distinct:
         codes[codes == distinct.index("")] = -1
     return codes, distinct

@@ -16,7 +16,7 @@ from tests.training.tiny_data import config, fit, tables, visible, write_data
 from training.__main__ import main
 from training.errors import FetchError, FitError
 from training.fetch import fetch_movielens
-from training.train import Best, Epoch
+from training.run import Best, Epoch
 
 
 def toml(folder: Path) -> Path:
@@ -88,19 +88,11 @@ def test_cuda_without_a_device_is_exit_code_1_with_the_reason(
     assert "no usable CUDA device" in capsys.readouterr().err
 
 
-def test_several_processes_are_refused_until_they_are_built(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main(words(write_data(tmp_path))) == 1
-    assert "torchrun" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--amp", "bf16"], "--amp bf16 is not built yet"),
-        (["--resume"], "--resume is not built yet"),
+        (["--amp", "fp16"], "--amp fp16 is not built yet"),
+        (["--checkpoint-minutes", "-1"], "must be at least 0"),
         (["--version", "a/b"], "--version: 'a/b' cannot name a version"),
         (["--version", ".."], "cannot name a version"),
         (["--version", "weights"], "cannot name a version"),

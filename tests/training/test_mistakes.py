@@ -27,7 +27,8 @@ def refused(made: Config, folder: Path) -> str:
     """The reason of a fit that stops before an epoch and publishes nothing."""
     with pytest.raises(DataFault) as caught:
         fit(made, folder, folder / "artifacts")
-    assert not (folder / "artifacts").exists()
+    assert not (folder / "artifacts" / ".runs").exists()
+    assert visible(folder / "artifacts") == []
     return str(caught.value)
 
 

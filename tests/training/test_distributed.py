@@ -1,0 +1,144 @@
+"""Processes that train together: the gradients, losses, scores and weights of one that trains alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing
+
+from service.scoring.files import MODULE
+from tests.training.tiny_data import clicks, config, fit, tables, write_data
+from training import train
+from training.distributed import Exchange, Group, joined
+
+# Reading the module's weights; what is deprecated is torch's own reader, named in service/scoring.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+MADE: dict[str, Any] = {"train": {"batch_size": 64, "epochs": 2, "patience": 4}, "model": {"dropout": 0.0}}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def join(rank: int, size: int, port: int) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def together(work: Any, size: int, *arguments: Any) -> None:
+    torch.multiprocessing.spawn(work, (size, free_port(), *arguments), nprocs=size)
+
+
+def fit_one(rank: int, size: int, port: int, data: Path, artifacts: Path) -> None:
+    join(rank, size, port)
+    with joined("cpu") as group:
+        train.main(config(**MADE), data, artifacts, "v1", device="cpu", command="", group=group)
+
+
+def weights(version: Path) -> dict[str, torch.Tensor]:
+    return dict(torch.jit.load(version / MODULE).state_dict())
+
+
+def epochs(version: Path) -> list[Any]:
+    found: list[Any] = json.loads((version / "manifest.json").read_text())["epochs"]
+    return found
+
+
+@pytest.mark.parametrize("rows", [600, 641])  # 641: the last batch has one row, and one process none of it
+def test_two_processes_come_to_the_weights_and_metrics_of_one(tmp_path: Path, rows: int) -> None:
+    data = write_data(tmp_path / "data", clicks(rows=rows))
+    alone = fit(config(**MADE), data, tmp_path / "alone")
+    together(fit_one, 2, data, tmp_path / "both")
+    both = tmp_path / "both" / "v1"
+    for one, other in zip(epochs(both), epochs(alone), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
+        assert one["valid"]["auc"] == pytest.approx(other["valid"]["auc"], abs=1e-3)
+    found = weights(both)
+    for name, wanted in weights(alone).items():
+        assert torch.allclose(found[name], wanted, atol=1e-4), name
+
+
+def add_up(rank: int, size: int, port: int, folder: Path) -> None:
+    join(rank, size, port)
+    with joined("cpu") as group:
+        layer, table = torch.nn.Linear(3, 2), torch.nn.Embedding(10, 4, sparse=True)
+        torch.nn.init.ones_(layer.weight)
+        torch.nn.init.ones_(table.weight)
+        if rank == 0:  # the other's part of the batch is empty
+            ids = torch.tensor([1, 1, 7])
+            (layer(torch.ones(2, 3)).sum() + (table(ids) * torch.arange(3.0)[:, None]).sum()).backward()
+        flag = Exchange(group, [*layer.parameters(), *table.parameters()]).add(1.0 + rank)
+        scores = group.gather_scores(torch.arange(*group.share(7), dtype=torch.float32).numpy(), 7)
+        assert table.weight.grad is not None
+        found = {"table": table.weight.grad.coalesce().to_dense(), "layer": layer.weight.grad}
+        torch.save({**found, "flag": flag, "scores": scores.tolist()}, folder / f"{rank}.pt")
+
+
+def test_gradients_and_uneven_scores_are_the_same_in_all_processes(tmp_path: Path) -> None:
+    together(add_up, 3, tmp_path)
+    for rank in range(3):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert torch.equal(found["layer"], torch.full((2, 3), 2.0))
+        assert found["table"][1].tolist() == [1.0] * 4
+        assert found["table"][7].tolist() == [2.0] * 4
+        assert float(found["table"].sum()) == 12.0
+        assert found["flag"] == 6.0
+        assert found["scores"] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_shares_of_rows_are_all_rows_once() -> None:
+    for rows in (0, 1, 2, 7, 100):
+        shares = [Group(rank, 3).share(rows) for rank in range(3)]
+        assert [n for start, end in shares for n in range(start, end)] == list(range(rows))
+
+
+def toml(path: Path) -> Path:
+    """The tiny config as a file."""
+    made = tables(**{**MADE, "train": {"batch_size": 16, "epochs": 3000, "patience": 3000}})
+    lines: list[str] = []
+    for name, section in made.items():
+        for table in section if isinstance(section, list) else [section]:
+            lines.append(f"[[{name}]]" if isinstance(section, list) else f"[{name}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.slow
+def test_torchrun_that_is_terminated_leaves_a_checkpoint_for_all(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    where = ["--config", toml(tmp_path / "c.toml"), "--data", data, "--artifacts", tmp_path / "a", "--version", "v1"]
+    run = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        free_port(),
+        "-m",
+        "training",
+        "fit",
+    ]
+    process = subprocess.Popen([sys.executable, *map(str, [*run, *where])])
+    while not (tmp_path / "a" / ".runs").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    process.wait(timeout=40)
+    assert time.monotonic() - asked < 10
+    assert list((tmp_path / "a" / ".checkpoints" / "v1").glob("*.pt"))

@@ -1,0 +1,155 @@
+"""Several processes that train one model: the same weights in each, every batch shared out, gradients added up.
+
+`torchrun --nproc-per-node N -m training fit …` starts them. A gradient of a table travels as the rows that a batch
+touched, never as the table; layers' gradients travel as one flat tensor. All processes add the same numbers in the same
+order, so that their weights stay equal to the last bit and nothing is ever sent back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from service.scoring.encoded import Floats
+from training.config import ConfigError
+from training.optimizers import row_sums
+
+_WAIT = timedelta(hours=24)  # the first process reads and encodes for all
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """This process among `size`; number 0 writes, shows and publishes."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def one_by_one(self, work: Callable[[], T]) -> T:
+        """Do it in the first process, then in the others, which find in the cache what it wrote."""
+        if self.size == 1:
+            return work()
+        found = work() if self.first else None
+        dist.barrier()
+        return work() if found is None else found
+
+    def share(self, rows: int) -> tuple[int, int]:
+        """Which of `rows` rows are this process's: start and end."""
+        return rows * self.rank // self.size, rows * (self.rank + 1) // self.size
+
+    def counts(self, mine: Sequence[int]) -> list[list[int]]:
+        """Some numbers of every process."""
+        sent = torch.tensor(mine)
+        found = [torch.empty_like(sent) for _ in range(self.size)]
+        dist.all_gather(found, sent)
+        return [one.tolist() for one in found]
+
+    def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+        """The parts of all processes in their order, `lengths` those of their first dimensions."""
+        padded = part.new_zeros((max(lengths), *part.shape[1:]))
+        padded[: len(part)] = part
+        found = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(found, padded)
+        return [one[:length] for one, length in zip(found, lengths, strict=True)]
+
+    def gather_scores(self, mine: Floats, rows: int) -> Floats:
+        """Scores (rows,) from each process's share of them."""
+        if self.size == 1:
+            return mine
+        shares = [Group(rank, self.size).share(rows) for rank in range(self.size)]
+        return torch.cat(self.gather(torch.from_numpy(mine), [end - start for start, end in shares])).numpy()
+
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """One object of each process, in their order."""
+        if self.size == 1:
+            return [mine]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, mine)
+        return found
+
+
+ALONE = Group()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Group]:
+    """The group that torchrun's environment names, a group of one without it; raises ConfigError."""
+    size = os.environ.get("WORLD_SIZE") or "1"
+    if size in ("0", "1"):
+        yield ALONE
+        return
+    if not dist.is_gloo_available():
+        raise ConfigError("torch was built without gloo: several processes cannot train together")
+    if device != "cpu":
+        raise ConfigError("several processes train on the CPU alone so far; choose --device cpu")
+    dist.init_process_group("gloo", timeout=_WAIT)
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+class Exchange:
+    """Adds up the gradients of some parameters over the processes of a group."""
+
+    def __init__(self, group: Group, parameters: Iterable[nn.Parameter]) -> None:
+        self._group, self._parameters = group, [one for one in parameters if one.numel()]
+        self._sparse: list[bool] = []
+
+    def add(self, flag: float) -> float:
+        """Replace each gradient by its sum; returns the sum of `flag`, which travels with them.
+
+        A process whose part of the batch is empty has no gradient, and adds nothing.
+        """
+        if self._group.size == 1:
+            return flag
+        if not self._sparse:
+            self._sparse = self._agree()
+        kinds = list(zip(self._parameters, self._sparse, strict=True))
+        self._add_touched([parameter for parameter, sparse in kinds if sparse])
+        return self._add_flat([parameter for parameter, sparse in kinds if not sparse], flag)
+
+    def _agree(self) -> list[bool]:
+        """Which gradients are sparse, as those say that have one."""
+        mine = [None if one.grad is None else one.grad.is_sparse for one in self._parameters]
+        return [any(said) for said in zip(*self._group.gather_objects(mine), strict=True)]
+
+    def _add_flat(self, parameters: list[nn.Parameter], flag: float) -> float:
+        grads = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+        device = self._parameters[0].device
+        flat = torch.cat([*(grad.flatten() for grad in grads), torch.tensor([flag], device=device)])
+        dist.all_reduce(flat)
+        for parameter, summed in zip(
+            parameters, torch.split(flat[:-1], [one.numel() for one in parameters]), strict=True
+        ):
+            parameter.grad = summed.view_as(parameter)
+        return float(flat[-1])
+
+    def _add_touched(self, parameters: list[nn.Parameter]) -> None:
+        parts = [_touched(parameter) for parameter in parameters]
+        counts = self._group.counts([len(rows) for rows, _ in parts])
+        for n, (parameter, (rows, values)) in enumerate(zip(parameters, parts, strict=True)):
+            lengths = [of[n] for of in counts]
+            index = torch.cat(self._group.gather(rows, lengths))[None]
+            found = torch.cat(self._group.gather(values, lengths))
+            parameter.grad = torch.sparse_coo_tensor(index, found, parameter.shape, check_invariants=False)
+
+
+def _touched(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+    """The rows of a table that have a gradient, and what it is."""
+    if parameter.grad is None:
+        rows = torch.zeros(0, dtype=torch.int64, device=parameter.device)
+        return rows, parameter.new_zeros((0, *parameter.shape[1:])).detach()
+    return row_sums(parameter.grad)
