@@ -8,10 +8,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from service.scoring.artifact import open_artifact
-from tests.training.tiny_data import config, fit, write_data
+from tests.training.tiny_data import clicks, config, fit, write_data
 from training.metrics import auc
 from training.report.charts import Axis, Series, chart
 from training.report.evidence import histograms, precision_recall, roc
@@ -112,3 +113,18 @@ def test_ticks_are_round_and_cover_the_values() -> None:
     assert (axis.low, axis.high) == (pytest.approx(0.6), pytest.approx(0.72))
     assert len(axis.ticks) in range(4, 8)
     assert Axis.over("x", [3.0, 3.0]).low < 3.0
+
+
+def test_a_version_without_a_test_part_is_judged_by_validation_and_says_so(tmp_path: Path) -> None:
+    version = fit(config(split={"test": 0.0}), write_data(tmp_path / "data"), tmp_path / "artifacts")
+    assert "of the validation part" in (version / "report.html").read_text(encoding="utf-8")
+    assert "There is no test part" in (version / "MODEL_CARD.md").read_text(encoding="utf-8")
+
+
+def test_a_test_part_of_one_class_leaves_pages_that_say_so(tmp_path: Path) -> None:
+    rows = clicks()
+    labels = np.where(np.arange(600) >= 540, 0, rows.column("clicked").to_numpy()).astype(np.int8)
+    rows = rows.set_column(rows.column_names.index("clicked"), "clicked", pa.array(labels))
+    version = fit(config(), write_data(tmp_path / "data", rows), tmp_path / "artifacts")
+    assert "one class only" in (version / "report.html").read_text(encoding="utf-8")
+    assert (version / "MODEL_CARD.md").is_file()

@@ -20,6 +20,7 @@ from training.leakage.aggregates import aggregates
 from training.leakage.finding import LEAK, Finding, table
 from training.leakage.future import after_their_time, mixed_times, times_ahead
 from training.leakage.parts import duplicates, shared_units, shifted_values, single_row_ids
+from training.leakage.running import running_counts
 from training.leakage.sample import MOST_ROWS, Sample, column_of, spread, whole_groups
 from training.leakage.single import single_features
 
@@ -86,12 +87,12 @@ def _per_group(data: Dataset, part: Any, config: Config, sample: Sample, most: i
     """What needs all rows of a user or an item: of some users, then of some items, where the data is too large."""
     seed = config.train.seed
     if len(sample.rows) == len(part):
-        return [*aggregates(sample), *times_ahead(sample, seed)]
+        return [*aggregates(sample), *times_ahead(sample, seed), *running_counts(sample)]
     found = []
     for codes in (data.units, None if data.keys is None else data.keys.codes):
         if codes is not None:
             groups = _read(data, part, config, whole_groups(codes, most, seed))
-            found += [*aggregates(groups), *times_ahead(groups, seed)]
+            found += [*aggregates(groups), *times_ahead(groups, seed), *running_counts(groups)]
     return found
 
 

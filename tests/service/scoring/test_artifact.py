@@ -271,3 +271,8 @@ def test_a_faster_precision_is_measured_against_the_exam(tmp_path: Path) -> None
     assert 1e-5 < measured < 0.1
     with pytest.raises(ArtifactError, match=r"^exam.json: .* off at request 0 in bf16"):
         open_artifact(path, precision="bf16", precision_tolerance=1e-5)
+
+
+def test_a_version_of_the_first_format_is_read(version: Path) -> None:
+    change_manifest(version, lambda manifest: manifest.update(format=1))
+    assert open_artifact(version).manifest["format"] == 1

@@ -76,6 +76,12 @@ def test_a_smoothed_mean_and_one_without_the_own_row_are_named(tmp_path: Path) -
     assert leaks == {"smoothed": "target mean with its own row", "without": "changes with the label"}
 
 
+def test_a_running_count_with_its_own_row_is_named(tmp_path: Path) -> None:
+    rows = {**ROWS, "so_far": ROWS["seen_before"] + ROWS["clicked"]}
+    leaks = {f.column: f.check for f in world.report(tmp_path, rows, world.config(("so_far",))).leaks}
+    assert leaks == {"so_far": "running count with its own row"}
+
+
 def test_a_random_split_over_time_is_named(tmp_path: Path) -> None:
     found = world.report(tmp_path, ROWS, world.config(split="random"))
     assert [(f.check, f.column) for f in found.leaks] == [("split mixes the times", "timestamp")]
