@@ -5,6 +5,7 @@ TorchScript is deprecated in torch; its warnings are silenced here, by name, and
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ Module = torch.jit.ScriptModule
 # What a module may export beside `forward`; see training/halves.py. Freezing keeps them only when they are named.
 # `join` is how modules of earlier releases say `rank`: the same of rows that were gathered before.
 EXPORTED = ("user", "items", "rank", "join", "explain")
+
+_FILTERS = threading.Lock()
 
 _LINEAR_RELU = """
 graph(%x, %w, %b):
@@ -118,6 +121,7 @@ def _inspect(module: Module, name: str) -> None:
 @contextmanager
 def _no_deprecation(function: str) -> Iterator[None]:
     """Silences torch's own notice that this function of torch.jit is deprecated."""
-    with warnings.catch_warnings():
+    # What warnings are shown is the process's own: two threads at once would put back each other's filters.
+    with _FILTERS, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*torch.jit.{function}.*", category=DeprecationWarning)
         yield

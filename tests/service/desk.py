@@ -195,7 +195,7 @@ async def desk(
     """A desk with a version for each of `scores` (v1 by price), split by `weights` (all to the first)."""
     scores = scores or {"v1": by_price}
     weights = weights or {next(iter(scores)): 1.0}
-    config = Settings(**{"artifacts": Path(__file__).parent, **settings})
+    config = Settings(**{"artifacts": Path(__file__).parent, "budget_ms": 60_000.0, **settings})
     versions = Versions(known or KnownNames.of([encoder().schema]), workload=Load(config.budget_ms / 1e3))
     default = {"epoch": 7, "revision": 9, "weights": dict(weights), "default": next(iter(weights))}
     view = View(Document(**{**default, **(document or {})}))

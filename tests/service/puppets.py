@@ -66,7 +66,7 @@ class Puppets:
         except (EOFError, ConnectionError):
             return "died"
 
-    def until(self, condition: Any, seconds: float = 10) -> None:
+    def until(self, condition: Any, seconds: float = 40) -> None:
         ends = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < ends, "it never came to be"

@@ -94,6 +94,7 @@ def _to_load(one: Worker) -> str | None:
 
 
 def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
+    more = {"budget_ms": 60_000.0, **more}  # several tests share the cores: time is what but a few of them are about
     return Settings(artifacts=artifacts, state=f"sqlite:///{state}", **more)
 
 
@@ -117,7 +118,7 @@ async def listing(one: Worker) -> bytes:
     return (await one.get("/models")).content
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
     """Poll until the condition holds."""
     ends = time.monotonic() + seconds
     while not await condition():
