@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from service.state import Document, Transaction, Worker
+from service.state import Document, Shadow, Transaction, Worker
 from service.state.workers import overall
 from service.traffic import moved_fraction
 
@@ -33,11 +34,12 @@ class Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A new split as it was asked for; None keeps the value that is there."""
+    """A new split as it was asked for; None, or for the shadow "keep", keeps the value that is there."""
 
     weights: Mapping[str, float]
     coverage: float | None = None
     default: str | None = None
+    shadow: Shadow | Literal["keep"] | None = "keep"
     experiment: str | None = None
     comment: str = ""
 
@@ -83,21 +85,37 @@ def put_weights(change: Transaction, proposal: Proposal, terms: Terms) -> Change
     old = change.document()
     _check_epoch(old, terms)
     workers = change.workers()
-    _check_known([*proposal.weights, *([proposal.default] if proposal.default else [])], _known(terms, workers))
     weights = _with_weight(proposal.weights)
     default = proposal.default or old.default or heaviest(weights)
-    _check_ready({*weights, *({default} if default != old.default else ())}, workers)
-    new = replace(
+    shadow = old.shadow if proposal.shadow == "keep" else proposal.shadow
+    # What the document had before needs no check: its keeping is no part of the change.
+    new = {default} if default != old.default else set()
+    new |= {shadow["version"]} if shadow and shadow != old.shadow else set()
+    _check_known([*proposal.weights, *sorted(new)], _known(terms, workers))
+    _check_ready({*weights, *new}, workers)
+    wanted = replace(
         old,
         weights=weights,
         coverage=old.coverage if proposal.coverage is None else proposal.coverage,
         default=default,
+        shadow=shadow,
         experiment=proposal.experiment or old.experiment,
         comment=proposal.comment,
     )
-    if new.same_traffic(old):
+    if wanted.same_traffic(old):
         return Changed(old, old, 0.0)
-    return _replace(change, old, new, terms, undo=old.epoch or None)
+    return _replace(change, old, wanted, terms, undo=old.epoch or None)
+
+
+def take_off(change: Transaction, version: str, terms: Terms, comment: str) -> Changed:
+    """Take a version's weight to 0, whatever state the others are in: they answer already, and keep their proportion.
+    Where no other has weight, the default gets it. Raises Stale."""
+    old = change.document()
+    _check_epoch(old, terms)
+    left = {name: weight for name, weight in old.weights.items() if name != version}
+    if not left and old.default:
+        left = {old.default: 1}
+    return _replace(change, old, replace(old, weights=left, comment=comment), terms, undo=old.epoch)
 
 
 def rollback(change: Transaction, epoch: int | None, terms: Terms) -> Changed:
@@ -113,8 +131,8 @@ def rollback(change: Transaction, epoch: int | None, terms: Terms) -> Changed:
         raise Unknown(f"no epoch {target} in the history")
     new = replace(old.with_traffic(row.traffic), comment=f"rollback to epoch {target}")
     workers = change.workers()
-    _check_known(new.needed, _known(terms, workers))
-    _check_ready(new.needed, workers)
+    _check_known(new.named, _known(terms, workers))
+    _check_ready(new.named, workers)
     return _replace(change, old, new, terms, undo=row.undo if epoch is None else old.epoch)
 
 
@@ -130,7 +148,7 @@ def ask(change: Transaction, version: str) -> tuple[Document, bool]:
 def unask(change: Transaction, version: str, asked: int) -> Document:
     """Take back `ask`, unless the version has been asked for anew or given a part to play."""
     document = change.document()
-    if document.loaded.get(version) != asked or version in document.needed:
+    if document.loaded.get(version) != asked or version in document.named:
         return document
     return change.put_loaded({name: at for name, at in document.loaded.items() if name != version})
 
@@ -144,6 +162,8 @@ def unload(change: Transaction, version: str, known: Collection[str]) -> Documen
         raise Conflict(f"version '{version}' has weight; give it weight 0 first (PUT /models/weights)")
     if version == document.default:
         raise Conflict(f"version '{version}' is the default; name another default first (PUT /models/weights)")
+    if document.shadow and version == document.shadow["version"]:
+        raise Conflict(f"version '{version}' shadows; clear the shadow first (PUT /models/weights)")
     # A new revision even where it was not in the set: workers then forget that its load failed.
     return change.put_loaded({name: at for name, at in document.loaded.items() if name != version})
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -28,6 +28,7 @@ from service.batching import Answer, QueueFull
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
+from service.experiments.answered import Answered
 from service.experiments.ledger import Ledger
 from service.experiments.tickets import Ticket
 from service.metrics import NONE, Metrics
@@ -55,10 +56,30 @@ class Call:
     deadline: float | None = None
     version: str | None = None
     ticket: Ticket | None = None
+    choice: Choice | None = None
+    unit: str | None = None
+    shadow: str | None = None
+    answered: Answered | None = None
+
+
+class Shadow(Protocol):
+    """Says which version is to score a request once it is answered, and is told of the answer."""
+
+    def chosen(self, unit: str | None, version: str) -> str | None: ...
+    def __call__(self, answered: Answered) -> None: ...
+
+
+class Watching(Protocol):
+    """Told of each request that was assigned, however it ended."""
+
+    def __call__(self, experiment: str, epoch: int, version: str, reason: str, status: int, seconds: float) -> None: ...
 
 
 class Predict:
-    """The endpoint of one worker; an async context manager. `clock` must be the batchers'."""
+    """The endpoint of one worker; an async context manager. `clock` must be the batchers'.
+
+    `after` are told of each answer with scores once it is sent; they must take no time.
+    """
 
     def __init__(
         self,
@@ -68,13 +89,18 @@ class Predict:
         metrics: Metrics,
         ledger: Ledger,
         *,
+        watch: Watching | None = None,
+        shadow: Shadow | None = None,
+        after: Sequence[Callable[[Answered], None]] = (),
         body_seconds: float = BODY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._registry, self._control, self._metrics = settings, registry, control, metrics
         self._ledger = ledger
         self._limits = BodyLimits(settings.max_body_bytes, body_seconds)
-        self._clock = clock
+        self._watch, self._shadow, self._clock = watch, shadow, clock
+        followers: Sequence[Callable[[Answered], None]] = () if shadow is None else (shadow,)
+        self._after = (*after, *followers)
         # One thread: two would only take turns with the event loop for the interpreter.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
@@ -102,7 +128,13 @@ class Predict:
         if call.ticket is not None:
             self._ledger.close(call.ticket, status)
         if reply is not None:
+            if call.choice is not None and self._watch is not None:
+                version, experiment, reason, epoch, _ = call.choice
+                self._watch(experiment, epoch, version, reason, reply.status, seconds)
             await reply.send(send)
+        if call.answered is not None:
+            for follow in self._after:
+                follow(call.answered)
 
     @property
     def is_full(self) -> bool:
@@ -155,8 +187,11 @@ class Predict:
         ranked = asked.request if isinstance(asked.request, RankRequest) else None
         item_key = loaded.predictor.schema.item
         body = answers.content(ticket.prediction_id, choice, scored.value, ranked, item_key, asked.top_k)
-        if ticket.fields.kept:
+        if ticket.fields.kept and call.shadow is None:
             self._ledger.keep(ticket, *answers.shown(scored.value, ranked, item_key, asked.top_k))
+        if self._after:
+            how = ticket.prediction_id, call.shadow, asked.top_k, item_key, ticket
+            call.answered = Answered(asked.request, call.unit, *choice, scored.value.scores, *how)
         timing = Timing(parsed - call.started, scored.queue_seconds, scored.run_seconds)
         return answers.success(body, loaded.version, call.request_id, timing)
 
@@ -191,8 +226,11 @@ class Predict:
         else:
             given = asked.assigned or split.assign(unit)
             choice = Choice(given.version, split.experiment, given.reason, epoch, given.propensity)
-        rows = isinstance(asked.request, RowRequest)
-        ticket = call.ticket = self._ledger.open(document, choice.version, choice.reason, unit, rows=rows)
+        call.choice, call.unit = choice, unit
+        call.shadow = None if self._shadow is None else self._shadow.chosen(unit, choice.version)
+        rows, shadowed = isinstance(asked.request, RowRequest), call.shadow is not None
+        ticket = self._ledger.open(document, choice.version, choice.reason, unit, rows=rows, shadowed=shadowed)
+        call.ticket = ticket
         loaded = self._registry.get(choice.version)
         if loaded is None:
             raise NotReady(self._why_not(choice.version))

@@ -121,6 +121,15 @@ class Metrics:
     def assignment(self, version: str, reason: str) -> None:
         self._models[version].assignments[reason].inc()
 
+    def captured(self, result: str, requests: int) -> None:
+        """`result` is one of series.CAPTURED."""
+        self._worker.captured[result].inc(requests)
+
+    def shadow(self, version: str, result: str) -> None:
+        """`result` is one of series.SHADOWED; a version never loaded here has no series."""
+        if version in self._models:
+            self._models[version].shadowed[result].inc()
+
     def batch(self, version: str, rows: int, queue_seconds: Sequence[float], model_seconds: float) -> None:
         """One batch ran: its rows, how long each of its requests had waited, how long it took."""
         model = self._models[version]

@@ -28,6 +28,8 @@ EXPERIMENT = (
 )
 EXPERIMENT_SRM = ("experiment_srm_p", "That units fall to the versions as the split says: small is a fault")
 
+SHADOWED = ("scored", "dropped", "failed")
+CAPTURED = ("captured", "dropped", "failed")
 ASSIGNMENTS = ("split", "override", "default", "no_unit")
 REASONS = (
     "queue_full",
@@ -67,11 +69,13 @@ class WorkerSeries:
     cpu: Cell
     rejected: dict[str, Cell]
     feedback: dict[str, Cell]
+    captured: dict[str, Cell]
 
     @staticmethod
     def make(cells: Cells) -> WorkerSeries:
         rejected = partial(cells.counter, "rejected", "Requests that were not answered with scores, by reason")
         feedback = partial(cells.counter, "feedback", "Events sent to /feedback, by what became of them")
+        captured = partial(cells.counter, "captured", "Requests that were to be captured, by result")
         return WorkerSeries(
             in_flight=cells.gauge("in_flight", "Requests to /predict now being answered", {}),
             workers=cells.gauge("workers", "Live worker processes", {}),
@@ -79,6 +83,7 @@ class WorkerSeries:
             cpu=cells.counter("cpu_seconds", "CPU time of all workers, the ended ones included", {}),
             rejected={reason: rejected({"reason": reason}) for reason in REASONS},
             feedback={result: feedback({"result": result}) for result in RESULTS},
+            captured={result: captured({"result": result}) for result in CAPTURED},
         )
 
 
@@ -139,6 +144,7 @@ class ModelSeries:
     ready: Cell
     load_seconds: Cell
     assignments: dict[str, Cell]
+    shadowed: dict[str, Cell]
     unknown: dict[str, Cell]
     missing: dict[str, Cell]
 
@@ -146,6 +152,7 @@ class ModelSeries:
     def make(cells: Cells, version: str, features: Iterable[str]) -> ModelSeries:
         of = {"version": version}
         assignments = partial(cells.counter, "assignments", "Requests given to a version, by reason")
+        shadowed = partial(cells.counter, "shadow", "Requests that a version was to score as a shadow, by result")
         series = ModelSeries(
             cells,
             version,
@@ -159,6 +166,7 @@ class ModelSeries:
             ready=cells.gauge("model_ready", "1 if ready in every live worker", of),
             load_seconds=cells.gauge("model_load_seconds", "The newest load, in the slowest worker", of, "livemax"),
             assignments={reason: assignments({**of, "reason": reason}) for reason in ASSIGNMENTS},
+            shadowed={result: shadowed({**of, "result": result}) for result in SHADOWED},
             unknown={},
             missing={},
         )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from service.traffic import Split, shares_of
 
 # What a change of traffic changes; a comment belongs to the change, not to the traffic.
 TRAFFIC = ("weights", "coverage", "default", "shadow", "experiment")
+
+
+class Shadow(TypedDict):
+    """A version that scores a fraction of the requests after others have answered them."""
+
+    version: str
+    fraction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class Document:
     weights: Mapping[str, float] = field(default_factory=dict)
     coverage: float = 1.0
     default: str | None = None
-    shadow: None = None
+    shadow: Shadow | None = None
     experiment: str = "default"
     comment: str = ""
     loaded: Mapping[str, int] = field(default_factory=dict)
@@ -41,6 +48,11 @@ class Document:
     def needed(self) -> frozenset[str]:
         """The versions that must be ready for every request to be answered: those with weight, and the default."""
         return frozenset(self.weights) | ({self.default} if self.default else frozenset())
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The versions that the traffic names: those needed, and the one that shadows."""
+        return self.needed | ({self.shadow["version"]} if self.shadow else frozenset())
 
     def catalog(self, version: str) -> int:
         """The catalog revision that a version is to be served with."""

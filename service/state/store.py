@@ -108,6 +108,11 @@ class Transaction:
         self._connection = connection
         self.counts, self.samples = Counts(connection), Samples(connection)
 
+    @property
+    def connection(self) -> sa.Connection:
+        """For the other files of this room, whose tables the same transaction changes."""
+        return self._connection
+
     def prepare(self) -> None:
         """Make the tables and the first, empty document; StateError where another format stands there."""
         tables.metadata.create_all(self._connection)

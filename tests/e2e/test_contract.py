@@ -246,7 +246,7 @@ BAD_WEIGHTS: list[tuple[Any, int]] = [
     ({"weights": {"v1": 1}, "coverage": "1"}, 422),
     ({"weights": {"v1": 1}, "default": "v9"}, 404),
     ({"weights": {"v1": 1}, "experiment": "a/b"}, 422),
-    ({"weights": {"v1": 1}, "shadow": {"version": "v3", "fraction": 0.1}}, 422),
+    ({"weights": {"v1": 1}, "shadow": {"version": "v3", "fraction": 2}}, 422),
 ]
 
 

@@ -95,7 +95,16 @@ BAD = (
     ('{"weights":{"v1":1},"experiment":"a b"}', 422, ["body", "experiment"]),
     ('{"weights":{"v1":1},"experiment":""}', 422, ["body", "experiment"]),
     ('{"weights":{"v1":1},"comment":7}', 422, ["body", "comment"]),
-    ('{"weights":{"v1":1},"shadow":{"version":"v3","fraction":0.1}}', 422, ["body", "shadow"]),
+    ('{"weights":{"v1":1},"shadow":7}', 422, ["body", "shadow"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2"}}', 422, ["body", "shadow", "fraction"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"../v2","fraction":1}}', 422, ["body", "shadow", "version"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2","fraction":0}}', 422, ["body", "shadow", "fraction"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2","fraction":1.5}}', 422, ["body", "shadow", "fraction"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2","fraction":true}}', 422, ["body", "shadow", "fraction"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2","fraction":NaN}}', 422, ["body", "shadow", "fraction"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"v2","fraction":1,"salt":1}}', 422, ["body", "shadow", "salt"]),
+    ('{"weights":{"v1":1},"shadow":{"version":"nope","fraction":0.1}}', 404, None),
+    ('{"weights":{"v1":1},"shadow":{"version":"v3","fraction":0.1}}', 409, None),
     ('{"weights":{"v1":1},"salt":"x"}', 422, ["body", "salt"]),
     ("[]", 422, ["body"]),
     ("null", 422, ["body"]),
@@ -125,13 +134,6 @@ async def test_ab03_bad_documents_are_refused_and_leave_the_listing_as_it_was(on
 async def test_a_body_that_is_not_utf8_is_400(one):
     answer = await one.client.put("/models/weights", content=b'{"weights":{"v\xff":1}}', headers=JSON)
     assert answer.status_code == 400
-
-
-@with_two_versions
-async def test_what_is_not_built_yet_says_so(one):
-    shadow = await one.weights({"v1": 1}, shadow={"version": "v2", "fraction": 0.1})
-    assert shadow.status_code == 422
-    assert "not built yet" in shadow.json()["detail"][0]["msg"]
 
 
 @with_two_versions
