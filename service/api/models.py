@@ -11,13 +11,11 @@ from fastapi import APIRouter, Request, Response
 
 from service import changes, logs, rollout
 from service.api import listing, openapi_models
-from service.api.auth import check_admin
-from service.api.body import BodyLimits, ClientGone, read_json
+from service.api.changing import admin_of, body_of, terms_of
 from service.api.parts import parts_of
-from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_revision, parse_rollback, read_body
-from service.api.tags import etag, match_epochs
+from service.api.proposal import BadBody, parse_nothing, parse_proposal, parse_revision, parse_rollback
+from service.api.tags import etag
 from service.changes import Changed, Stale, Terms, Unknown
-from service.errors import NotJson
 from service.feature_names import shorten
 from service.names import RULE, is_version
 from service.scoring.artifact import version_names
@@ -25,7 +23,6 @@ from service.scoring.revisions import revision_numbers
 from service.scoring.schema import nearest
 from service.scoring.values import Fault
 
-BODY = BodyLimits(size=2**20, seconds=20.0)
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 HISTORY = 1000
 
@@ -45,20 +42,20 @@ async def get_models(request: Request) -> Response:
 @router.put("/models/weights", openapi_extra=openapi_models.PUT_WEIGHTS)
 async def put_weights(request: Request) -> Response:
     """Replace the whole split at once; `?dry_run=true` only says what would move."""
-    who = _admin(request)
+    who = admin_of(request)
     flags = _flags(request, "dry_run")
-    proposal = parse_proposal(await _body(request))
-    terms = await _terms(request, who, dry_run=flags.get("dry_run", False))
+    proposal = parse_proposal(await body_of(request))
+    terms = await terms_of(request, who, dry_run=flags.get("dry_run", False))
     return await _change(request, lambda change: changes.put_weights(change, proposal, terms), terms)
 
 
 @router.post("/models/weights/rollback", openapi_extra=openapi_models.ROLLBACK)
 async def rollback(request: Request) -> Response:
     """Undo the current split, or go back to the one of `{"epoch": n}`."""
-    who = _admin(request)
+    who = admin_of(request)
     flags = _flags(request, "dry_run")
-    epoch = parse_rollback(await _body(request))
-    terms = await _terms(request, who, dry_run=flags.get("dry_run", False))
+    epoch = parse_rollback(await body_of(request))
+    terms = await terms_of(request, who, dry_run=flags.get("dry_run", False))
     return await _change(request, lambda change: changes.rollback(change, epoch, terms), terms)
 
 
@@ -74,10 +71,10 @@ async def history(request: Request) -> Response:
 async def put_catalog(version: str, request: Request) -> Response:
     """Switch a version that is ready to a catalog revision, in every worker."""
     parts = parts_of(request)
-    who = _admin(request)
+    who = admin_of(request)
     _check_name(version)
     _flags(request)
-    revision = parse_revision(await _body(request))
+    revision = parse_revision(await body_of(request))
     if version not in await _known(request):
         raise Unknown(f"no version '{version}' in the artifacts")
     there = await asyncio.to_thread(revision_numbers, parts["settings"].artifacts / version)
@@ -101,10 +98,10 @@ async def get_model(version: str, request: Request) -> Response:
 async def put_model(version: str, request: Request) -> Response:
     """Load a version in every worker, at weight 0; `?wait=false` answers before it is ready."""
     parts = parts_of(request)
-    who = _admin(request)
+    who = admin_of(request)
     _check_name(version)
     wait = _flags(request, "wait").get("wait", True)
-    parse_nothing(await _body(request))
+    parse_nothing(await body_of(request))
     if version not in await _known(request):
         raise Unknown(f"no version '{version}' in the artifacts")
     logs.event("load asked for", version=version, who=who)
@@ -119,7 +116,7 @@ async def put_model(version: str, request: Request) -> Response:
 async def delete_model(version: str, request: Request) -> Response:
     """Drain and unload a version in every worker."""
     parts = parts_of(request)
-    who = _admin(request)
+    who = admin_of(request)
     _check_name(version)
     _flags(request)
     gone = await rollout.unload(parts["control"], version, await _known(request), parts["settings"].drain_seconds)
@@ -159,26 +156,8 @@ async def _change(request: Request, edit: Any, terms: Terms) -> Response:
     return _json(answer, epoch=done.new.epoch)
 
 
-def _admin(request: Request) -> str:
-    parts, headers = parts_of(request), request.headers
-    return check_admin(parts["settings"], parts["metrics"], headers.get("authorization"), headers.get("origin"))
-
-
-async def _terms(request: Request, who: str, *, dry_run: bool) -> Terms:
-    header = ",".join(request.headers.getlist("if-match")) if "if-match" in request.headers else None
-    return Terms(known=await _known(request), epochs=match_epochs(header), who=who, dry_run=dry_run)
-
-
 async def _known(request: Request) -> Collection[str]:
     return await asyncio.to_thread(version_names, parts_of(request)["settings"].artifacts)
-
-
-async def _body(request: Request) -> object:
-    try:
-        body = await read_json(dict(request.scope["headers"]), request.receive, BODY, asyncio.get_running_loop())
-    except ClientGone:
-        raise NotJson("the client left before its body was whole") from None
-    return read_body(body)
 
 
 def _flags(request: Request, *known: str) -> dict[str, bool]:
