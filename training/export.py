@@ -107,6 +107,16 @@ def manifest(
     }
 
 
+def values(encoder: FeatureEncoder, encoded: Encoded) -> dict[str, Any]:
+    """How many values of each feature are missing, or unknown, in rows that training did not see: what to expect when
+    the version serves."""
+    names = [feature.name for feature in encoder.schema.features]
+    counts = {"missing": encoded.missing, "unknown": encoded.unknown}
+    return {"rows": encoded.rows} | {
+        kind: {name: found.get(name, 0) for name in names} for kind, found in counts.items()
+    }
+
+
 def package_version() -> str:
     try:
         return importlib.metadata.version("twinrank")

@@ -13,7 +13,7 @@ from service.experiments.settings import ReportSettings
 
 # A scrape is content with figures of that age.
 RECENT_SECONDS = 5.0
-Beside = Callable[[str], Awaitable[Json | None]]
+Beside = Callable[[Evidence], Awaitable[Json | None]]
 
 
 class EvidenceSource(Protocol):
@@ -26,13 +26,13 @@ class EvidenceSource(Protocol):
         """Every experiment that there was."""
 
 
-async def nothing(_: str) -> None:
+async def nothing(_: Evidence) -> None:
     """Where no shadow and no plan are known."""
 
 
 class Reports:
-    """Used from one event loop. `shadow(name)` and `plan(name)` give those two parts of the report; `clock()` gives
-    seconds from any start."""
+    """Used from one event loop. `shadow(evidence)` and `plan(evidence)` give those two parts of the report; `clock()`
+    gives seconds from any start."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Reports:
         evidence = await self.source.evidence(name)
         if evidence is None:
             return None
-        shadow, plan = await self._shadow(name), await self._plan(name)
+        shadow, plan = await self._shadow(evidence), await self._plan(evidence)
         return await asyncio.to_thread(report, evidence, settings=self._settings, shadow=shadow, plan=plan)
 
-    async def recent(self, name: str) -> Json | None:
-        """The same, but not made anew within a few seconds, and by one caller at a time."""
+    async def recent(self, name: str, within: float = RECENT_SECONDS) -> Json | None:
+        """The same, but not made anew `within` so many seconds, and by one caller at a time."""
         async with self._making:
-            if self._recent is None or self._recent[0] != name or self._clock() - self._recent[1] >= RECENT_SECONDS:
+            if self._recent is None or self._recent[0] != name or self._clock() - self._recent[1] >= within:
                 self._recent = (name, self._clock(), await self.report(name))
             return self._recent[2]

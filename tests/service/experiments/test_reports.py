@@ -2,6 +2,7 @@
 
 import asyncio
 
+from service.experiments.evidence import Evidence
 from service.experiments.reports import Reports
 from service.experiments.settings import ReportSettings
 from tests.service.experiments.hand_made import two_arms
@@ -54,12 +55,12 @@ def test_another_experiment_is_reported_at_once():
     asyncio.run(main())
 
 
-def test_shadow_and_plan_are_asked_by_name():
-    async def shadow(name: str) -> dict:
-        return {"shadow of": name}
+def test_shadow_and_plan_are_asked_with_the_same_evidence():
+    async def shadow(evidence: Evidence) -> dict:
+        return {"shadow of": evidence.experiment}
 
-    async def plan(name: str) -> dict:
-        return {"plan of": name}
+    async def plan(evidence: Evidence) -> dict:
+        return {"plan of": evidence.experiment}
 
     async def main() -> None:
         found = await reports(Clock(), shadow=shadow, plan=plan).report("home-feed-7")
