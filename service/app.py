@@ -12,15 +12,20 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api import experiments, feedback, health, models, openapi
+from service.api import experiments, feedback, health, models, openapi, plans
 from service.api.parts import Parts
 from service.api.predict import Predict
 from service.config import Settings
 from service.control import Control, Seat
 from service.errors import install
+from service.experiments.beside import PlanReports, ShadowReports, hears
+from service.experiments.capture import Capture
 from service.experiments.ledger import Ledger
+from service.experiments.planner import Planner
 from service.experiments.reports import Reports
 from service.experiments.settings import ReportSettings
+from service.experiments.shadow import Shadowing, keeping
+from service.experiments.watch import Watch
 from service.metrics import Metrics
 from service.opening import Opening
 from service.registry import Registry
@@ -68,6 +73,7 @@ def create_app(
     app.include_router(models.router)
     app.include_router(experiments.router)
     app.include_router(feedback.router)
+    app.include_router(plans.router)
     app.openapi = partial(_described, app.openapi)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install(app)
     return app
@@ -89,8 +95,22 @@ async def _open(
     registry = await stack.enter_async_context(Registry(settings, metrics, device=device, opening=opening))
     control = await stack.enter_async_context(Control(settings, store, registry, metrics, seat))
     ledger = await stack.enter_async_context(Ledger(settings, store))
-    predict = await stack.enter_async_context(Predict(settings, registry, control, metrics, ledger))
-    reports = Reports(ledger, ReportSettings(planned=settings.planned_impressions))
+    reports = Reports(
+        ledger,
+        ReportSettings(planned=settings.planned_impressions),
+        shadow=ShadowReports(control, settings.artifacts),
+        plan=PlanReports(control),
+    )
+    watch = Watch()
+    await stack.enter_async_context(Planner(control, watch, hear=hears(reports)))
+    shadowing = Shadowing(control, registry, metrics, max_rows=settings.max_rows, keep=keeping(ledger))
+    shadow = await stack.enter_async_context(shadowing)
+    after = []
+    if settings.capture is not None:
+        capture = Capture(settings.capture, settings.capture_fraction, metrics)
+        after.append(await stack.enter_async_context(capture))
+    endpoint = Predict(settings, registry, control, metrics, ledger, watch=watch, shadow=shadow, after=after)
+    predict = await stack.enter_async_context(endpoint)
     await control.accept()
     return State(
         settings=settings,

@@ -47,6 +47,8 @@ class Settings:
     fallback: str = "off"
     unknown_features: str = "reject"
     attribution_hours: float = 24.0
+    capture: Path | None = None
+    capture_fraction: float = 0.01
     gpu_memory_fraction: float = 0.9  # of all workers together
     precision: str = FLOAT32
     precision_tolerance: float = 1e-3
@@ -66,6 +68,7 @@ class Settings:
             value = getattr(self, name)
             _check(math.isfinite(value) and value >= 0, name, "must be a number of at least 0")
         _check(0 < self.gpu_memory_fraction <= 1, "gpu_memory_fraction", "must be more than 0 and at most 1")
+        _check(0 < self.capture_fraction <= 1, "capture_fraction", "must be more than 0 and at most 1")
         _check(0 < self.precision_tolerance <= 1, "precision_tolerance", "must be more than 0 and at most 1")
         _check(0 < self.attribution_hours < math.inf, "attribution_hours", "must be a number of more than 0")
         _check(self.max_body_mib > 0, "max_body_mib", "must be more than 0")
@@ -175,6 +178,8 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("fallback", "off|default", _choice("off", "default"), "not built yet (default: off)"),
     ("unknown-features", "reject|ignore", _choice("reject", "ignore"), "unknown feature names (default: reject)"),
     ("attribution-hours", "H", _number, "how long after a prediction its events count (default: 24)"),
+    ("capture", "DIR", _folder, "folder for sampled requests and their answers, as Parquet (default: none)"),
+    ("capture-fraction", "F", _number, "share of the requests that is captured (default: 0.01)"),
     ("gpu-memory-fraction", "F", _number, "share of the GPU's memory for all workers together (default: 0.9)"),
     ("precision", "|".join(PRECISIONS), _choice(*PRECISIONS), "of matrix products (default: float32)"),
     (

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from service.experiments.tickets import Ticket
 from service.scorer import Request
 from service.scoring.encoded import Floats
+from service.scoring.predictor import RowRequest
+
+Places = npt.NDArray[np.intp]
 
 
 class Answered(NamedTuple):
@@ -29,3 +36,15 @@ class Answered(NamedTuple):
     top_k: int | None = None
     item_key: str | None = None
     ticket: Ticket | None = None
+
+    def shown(self) -> tuple[list[object] | None, Places]:
+        """The items that the answer showed, None where they are rows, and their places in the request."""
+        if isinstance(self.request, RowRequest) or self.top_k is None:
+            places = np.arange(len(self.scores))
+        else:
+            places = np.argsort(-self.scores, kind="stable")[: self.top_k]
+        if isinstance(self.request, RowRequest):
+            return None, places
+        candidates = [self.request.candidates[place] for place in places.tolist()]
+        key = self.item_key
+        return [one.get(key) if isinstance(one, Mapping) else one for one in candidates], places

@@ -22,6 +22,7 @@ from service import logs
 from service.batching import Draining, Load, QueueFull
 from service.experiments.agreement import Sums, agreement
 from service.experiments.answered import Answered
+from service.experiments.ledger import Ledger
 from service.registry import Loaded
 from service.scorer import Request, row_count
 from service.scoring.encoded import Floats
@@ -236,6 +237,19 @@ def one_row(request: Request, row: int) -> Request:
     if isinstance(request, RowRequest):
         return RowRequest([request.instances[row]])
     return RankRequest(request.user, [request.candidates[row]], request.context)
+
+
+def keeping(ledger: Ledger) -> Keep:
+    """Gives what an answer showed, and its shadow's scores of the same items, to the ledger to be joined with clicks."""
+
+    def keep(answered: Answered, shadow_scores: Floats | None) -> None:
+        if answered.ticket is None or not answered.ticket.fields.kept:
+            return
+        items, places = answered.shown()
+        shadow = () if shadow_scores is None else (answered.shadow, shadow_scores[places])
+        ledger.keep(answered.ticket, items, answered.scores[places], *shadow)
+
+    return keep
 
 
 def _pair(answered: Answered) -> Pair:

@@ -29,7 +29,8 @@ def test_every_option_is_also_read_from_its_variable(option):
     variable = "TWINRANK_" + option.upper().replace("-", "_")
     parser = argparse.ArgumentParser()
     add_options(parser)
-    odd = "s3://bucket" if option == "artifacts" else "postgresql://x" if option == "state" else "nonsense!"
+    odds = {"artifacts": "s3://bucket", "capture": "s3://bucket", "state": "postgresql://x"}
+    odd = odds.get(option, "nonsense!")
     if option == "host":
         assert read(TWINRANK_HOST="::1").host == "::1"
         return
