@@ -1,4 +1,4 @@
-"""python -m service: serve, score, verify, catalog. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
+"""python -m service: serve, score, verify, catalog, simulate. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def _serve(given: argparse.Namespace) -> int:
     # Until the supervisor has its own way with it: the first process of a container would ignore it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = read_settings(given)
+    if settings.capture is not None:
+        try:
+            settings.capture.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"--capture: {error}") from None
     logs.configure()
     limit_threads(settings.threads)
     from service.workers.supervisor import serve
@@ -56,9 +61,16 @@ def _catalog(given: argparse.Namespace) -> int:
     return revise(given.artifact, given.items, replace=given.replace)
 
 
+def _simulate(given: argparse.Namespace) -> int:
+    from service.simulation.run import Wish, simulate
+
+    wish = Wish(given.url, given.scenario, given.users, given.experiment, given.lift, given.seed)
+    return simulate(wish)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service", description="Serves, scores and checks versions.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve | score | verify | catalog")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", help="answer requests", allow_abbrev=False)
     add_options(serve)
@@ -81,7 +93,24 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("--replace", action="store_true", help="the file's items instead of the newest revision's")
     catalog.set_defaults(run=_catalog)
 
+    simulate = commands.add_parser("simulate", help="send synthetic users to a running service, print the verdict")
+    simulate.add_argument("--url", default="http://127.0.0.1:8080", help="of the service (default: %(default)s)")
+    simulate.add_argument("--scenario", choices=("aa", "lift", "srm", "leak"), default="aa", help="what is true")
+    simulate.add_argument("--users", type=_positive, default=5000, metavar="N", help="how many come (default: 5000)")
+    about = "run it in a new experiment of this name, at even weights; changes the split (default: use it as it is)"
+    simulate.add_argument("--experiment", metavar="NAME", help=about)
+    simulate.add_argument("--lift", type=float, default=0.1, metavar="L", help="of scenario lift (default: 0.1)")
+    simulate.add_argument("--seed", type=int, default=0, metavar="N", help="other users for another (default: 0)")
+    simulate.set_defaults(run=_simulate)
+
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Synthetic users against a running service: what an experiment's verdict says where the truth is known."""
