@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmark import capacity, latency
+from benchmark import capacity, latency, shadowing
 from benchmark.check import Check
 from benchmark.closed import LoadError, find_wrk
 from benchmark.report import markdown, report
@@ -38,6 +38,7 @@ ROWS: dict[str, Callable[[Session], list[Check]]] = {
     "connections": capacity.connections,
     "three_versions": capacity.three_versions,
     "latency": latency.latency,
+    "shadow": shadowing.shadow,
     "overload": latency.overload,
     "swap": latency.swap,
 }
