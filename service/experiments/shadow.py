@@ -240,7 +240,7 @@ def one_row(request: Request, row: int) -> Request:
 
 
 def keeping(ledger: Ledger) -> Keep:
-    """Gives what an answer showed, and its shadow's scores of the same items, to the ledger to be joined with clicks."""
+    """Gives the ledger what an answer showed, with its shadow's scores, to be joined with clicks."""
 
     def keep(answered: Answered, shadow_scores: Floats | None) -> None:
         if answered.ticket is None or not answered.ticket.fields.kept:

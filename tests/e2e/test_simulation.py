@@ -1,0 +1,70 @@
+"""Simulated users against a real service with two workers: the verdicts where the truth is known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.server import Service, serving
+
+
+@pytest.fixture(scope="module", name="running")
+def _running(tiny_artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """v3, which scores like a model, is the default; v1 is the challenger."""
+    options = ("--workers", "2", "--load", "all", "--weights", "v3=1", "--planned-impressions", "20000")
+    with serving(tiny_artifacts, tmp_path_factory.mktemp("simulated"), *options, "--budget-ms", "5000") as service:
+        yield service
+
+
+def simulate(service: Service, scenario: str, users: int, *more: str) -> tuple[str, dict[str, Any]]:
+    """(what was printed, the report)."""
+    command = [sys.executable, "-m", "service", "simulate", "--url", service.url, "--scenario", scenario]
+    command += ["--users", str(users), "--experiment", scenario, *more]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("TWINRANK_")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, httpx.get(f"{service.url}/experiments/{scenario}", timeout=30).json()
+
+
+def test_without_a_difference_nothing_is_found(running: Service) -> None:
+    printed, report = simulate(running, "aa", 400)
+    assert report["verdict"]["state"] in ("collecting", "no_difference")
+    assert {one["version"] for one in report["versions"]} == {"v1", "v3"}
+    assert sum(one["units"] for one in report["versions"]) == 400
+    assert f"verdict: {report['verdict']['state']}" in printed
+
+
+def test_a_large_lift_is_found(running: Service) -> None:
+    _, report = simulate(running, "lift", 1500, "--lift", "1.0")
+    assert (report["verdict"]["state"], report["verdict"]["version"]) == ("better", "v1")
+
+
+def test_a_leak_is_suspected_before_anybody_is_served(running: Service) -> None:
+    _, report = simulate(running, "leak", 400)
+    assert report["shadow"]["version"] == "v1"
+    assert report["shadow"]["leak"]["state"] == "suspected"
+    (compared,) = report["shadow"]["compared"]
+    assert compared["requests"] > 0
+    assert compared["joined"]["auc_gain"] < -0.05
+    assert [one["predictions"] for one in report["versions"] if one["version"] == "v1"] in ([], [0])
+
+
+def test_a_service_that_is_not_there_is_one_plain_line() -> None:
+    command = [sys.executable, "-m", "service", "simulate", "--url", "http://127.0.0.1:9"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+def test_a_plan_is_part_of_the_report(running: Service) -> None:
+    running.put("/models/weights", {"weights": {"v3": 1, "v1": 1}, "experiment": "planned", "shadow": None})
+    plan = {"version": "v1", "steps": [{"coverage": 0.5, "seconds": 60}]}
+    assert running.put("/experiments/planned/plan", plan).status_code == 200
+    report = httpx.get(f"{running.url}/experiments/planned", timeout=30).json()
+    assert (report["plan"]["state"], report["plan"]["version"]) == ("running", "v1")
