@@ -1,4 +1,7 @@
-"""python -m service: serve, score, verify, catalog, simulate. Exit codes: 0 done, 1 the work failed, 2 wrong usage."""
+"""python -m service: serve, score, verify, catalog, join, simulate.
+
+Exit codes: 0 done, 1 the work failed, 2 wrong usage.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,13 @@ def _catalog(given: argparse.Namespace) -> int:
     return revise(given.artifact, given.items, replace=given.replace)
 
 
+def _join(given: argparse.Namespace) -> int:
+    from service.join import Wish, join
+
+    settle = 60 * given.settle_minutes
+    return join(Wish(given.capture, given.state, given.output, given.artifacts, given.attribution_hours, settle))
+
+
 def _simulate(given: argparse.Namespace) -> int:
     from service.simulation.run import Wish, simulate
 
@@ -92,6 +102,18 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("--items", type=Path, required=True, metavar="FILE.parquet", help="item key and features")
     catalog.add_argument("--replace", action="store_true", help="the file's items instead of the newest revision's")
     catalog.set_defaults(run=_catalog)
+
+    join = commands.add_parser("join", help="captured requests with their clicks, as a table to train on")
+    join.add_argument("--capture", type=Path, required=True, metavar="DIR", help="what serve --capture wrote")
+    join.add_argument("--state", required=True, metavar="URL", help="the service's state, sqlite:///FILE")
+    join.add_argument("--output", type=Path, required=True, metavar="FILE.parquet")
+    about = "folder of the versions: item features that were not sent come from their newest catalogs"
+    join.add_argument("--artifacts", type=Path, metavar="DIR", help=about)
+    about = "how long the service keeps events; what is older is left out (default: 24)"
+    join.add_argument("--attribution-hours", type=float, default=24.0, metavar="H", help=about)
+    about = "leave out what is younger: it may still be clicked (default: 0)"
+    join.add_argument("--settle-minutes", type=float, default=0.0, metavar="M", help=about)
+    join.set_defaults(run=_join)
 
     simulate = commands.add_parser("simulate", help="send synthetic users to a running service, print the verdict")
     simulate.add_argument("--url", default="http://127.0.0.1:8080", help="of the service (default: %(default)s)")

@@ -54,6 +54,40 @@ _REVISION = {
     "examples": [{"revision": 3}],
 }
 
+_PLAN = {
+    "type": "object",
+    "required": ["version", "steps"],
+    "additionalProperties": False,
+    "properties": {
+        "version": {**_NAME, "description": "Has weight, and is not the default."},
+        "steps": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["coverage", "seconds"],
+                "properties": {
+                    "coverage": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+                    "seconds": {"type": "number", "exclusiveMinimum": 0},
+                },
+            },
+        },
+        "guardrails": {
+            "type": "object",
+            "properties": {
+                "errors": {"type": "boolean", "default": True},
+                "p99_ms": {"type": ["number", "null"], "exclusiveMinimum": 0},
+                "ctr_margin": {"type": ["number", "null"], "minimum": 0},
+            },
+        },
+        "promote": {
+            "type": ["object", "null"],
+            "required": ["seconds", "margin"],
+            "properties": {"seconds": {"type": "number", "minimum": 0}, "margin": {"type": "number"}},
+        },
+    },
+}
+
 
 def _flag(name: str, default: bool, about: str) -> dict[str, Any]:
     schema = {"type": "boolean", "default": default}
@@ -88,5 +122,12 @@ PUT_CATALOG: dict[str, Any] = {
     "requestBody": _body(_REVISION, required=True),
 }
 DELETE_MODEL: dict[str, Any] = {
-    "description": f"Drains and unloads a version everywhere; 409 while it has weight or is the default. {_ADMIN}",
+    "description": f"Drains and unloads a version everywhere; 409 while it has weight, is the default or shadows. {_ADMIN}",
 }
+PUT_PLAN: dict[str, Any] = {
+    "description": "Begins a plan with its first step. 404 for an unknown version or experiment, 409 where the version "
+    "is the default, has no weight or all of it, or is not ready, or where the experiment is over; 412 where "
+    f"`If-Match` names another epoch. {_ADMIN}",
+    "requestBody": _body(_PLAN, required=True),
+}
+DELETE_PLAN: dict[str, Any] = {"description": f"Stops the plan where it is; the split stays as it is. {_ADMIN}"}

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from service import logs, rollout
-from service.api import listing
+from service.api import listing, openapi_models
 from service.api.changing import admin_of, body_of, terms_of
 from service.api.parts import parts_of
 from service.api.plan_body import parse_plan
@@ -34,7 +34,7 @@ async def get_plan(name: str, request: Request) -> Response:
     return _json(course_of(row))
 
 
-@router.put("/experiments/{name}/plan")
+@router.put("/experiments/{name}/plan", openapi_extra=openapi_models.PUT_PLAN)
 async def put_plan(name: str, request: Request) -> Response:
     """Begin a plan with its first step, in the place of any other; `If-Match` is the split's."""
     who = admin_of(request)
@@ -53,7 +53,7 @@ async def put_plan(name: str, request: Request) -> Response:
     return _json(course)
 
 
-@router.delete("/experiments/{name}/plan")
+@router.delete("/experiments/{name}/plan", openapi_extra=openapi_models.DELETE_PLAN)
 async def delete_plan(name: str, request: Request) -> Response:
     """Stop the plan where it is; the split stays."""
     who = admin_of(request)

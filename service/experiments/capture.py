@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
         ("propensity", pa.float64()),
         ("item", pa.string()),  # the item's id, or the row's index
+        ("shown", pa.bool_()),  # whether the answer had it: with top_k the best alone
         ("features", pa.string()),  # as sent, in JSON
         ("score", pa.float32()),
     ]
@@ -159,8 +160,9 @@ def rows_of(answered: Answered, at: float) -> Iterator[dict[str, Any]]:
         "reason": answered.reason,
         "propensity": answered.propensity,
     }
-    for (item, features), score in zip(_sent(answered), answered.scores.tolist(), strict=True):
-        yield {**common, "item": item, "features": _json(features), "score": score}
+    shown = set(answered.shown()[1].tolist())
+    for n, ((item, features), score) in enumerate(zip(_sent(answered), answered.scores.tolist(), strict=True)):
+        yield {**common, "item": item, "shown": n in shown, "features": _json(features), "score": score}
 
 
 def hashed(unit: str) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from service.experiments.epochs import Epochs, Named
 from service.experiments.keys import Keyring
-from service.experiments.prediction_id import INLINE, Fields, read, unseal
+from service.experiments.prediction_id import INLINE, Fields, opened, read, unseal
 from service.scoring.values import Fault
 from service.state.counts import ANYTIME, KEY_BYTES
 
@@ -128,7 +128,7 @@ class Judge:
 
 def _event(prediction: Prediction, clicked: int, item: str, event_id: object) -> Event:
     text = item.encode("utf-8", "surrogatepass")
-    own = _own_key(prediction, clicked, text)
+    own = _own_key(prediction.body, prediction.fields, clicked, text)
     if event_id is None:
         return Event(prediction, clicked, text, own, None)
     if type(event_id) is int:
@@ -139,14 +139,22 @@ def _event(prediction: Prediction, clicked: int, item: str, event_id: object) ->
     return Event(prediction, clicked, text, key, own if clicked else None)
 
 
-def _own_key(prediction: Prediction, clicked: int, item: bytes) -> bytes:
+def _own_key(body: bytes, fields: Fields, clicked: int, item: bytes) -> bytes:
     """When, which prediction, and what happened: what comes together lies together in the store.
 
     Two predictions of one second that share the middle part are told apart by the last, which has all of both.
     """
-    fields = prediction.fields
-    digest = hashlib.sha256(prediction.body + b"\0%c" % clicked + item).digest()
+    digest = hashlib.sha256(body + b"\0%c" % clicked + item).digest()
     return _WHEN.pack(fields.at, fields.nonce >> 32) + digest[:8]
+
+
+def click_key(prediction_id: str, item: str) -> bytes | None:
+    """What a click of an item is known by, whatever its event id; None where that is no prediction's id."""
+    parts = opened(prediction_id)
+    fields = None if parts is None else read(parts[0])
+    if parts is None or fields is None:
+        return None
+    return _own_key(parts[0], fields, 1, item.encode("utf-8", "surrogatepass"))
 
 
 def _item(value: object, fields: Fields) -> str:

@@ -62,16 +62,21 @@ def seal(keyring: Keyring, fields: Fields) -> tuple[str, bytes]:
 
 def unseal(keyring: Keyring, text: str) -> bytes | None:
     """The signed bytes of an id; None where it is damaged or forged."""
+    parts = opened(text)
+    return parts[0] if parts is not None and keyring.signed(*parts) else None
+
+
+def opened(text: str) -> tuple[bytes, bytes] | None:
+    """(the bytes that are signed, what signs them), unchecked; None where it cannot be an id."""
     if len(text) > _LONGEST_TEXT or len(text) % 4:
         return None
     try:
         sealed = a2b_base64(text.encode("ascii").translate(_FROM_URL), strict_mode=True)
     except (Error, UnicodeEncodeError):
         return None
-    body, mac = sealed[:-MAC_BYTES], sealed[-MAC_BYTES:]
-    if len(sealed) < _SHORTEST or len(sealed) % 3 or not keyring.signed(body, mac):
+    if len(sealed) < _SHORTEST or len(sealed) % 3:
         return None
-    return body
+    return sealed[:-MAC_BYTES], sealed[-MAC_BYTES:]
 
 
 def read(body: bytes) -> Fields | None:

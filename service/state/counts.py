@@ -55,6 +55,14 @@ class Counts:
         received = int(time.time())
         return bulk.insert_keys(self._connection, tables.event_keys, [(key, received) for key in sorted(keys)])
 
+    def known_keys(self, keys: Collection[bytes]) -> set[bytes]:
+        """Those of the keys that were taken, and not forgotten since."""
+        column, asked, found = tables.event_keys.c.key, sorted(keys), set[bytes]()
+        for start in range(0, len(asked), bulk.CHUNK):
+            query = sa.select(column).where(column.in_(asked[start : start + bulk.CHUNK]))
+            found.update(bytes(row.key) for row in self._connection.execute(query))
+        return found
+
     def forget_keys(self, before: float, most: int) -> int:
         """Remove up to `most` of the keys whose time lies before one; how many."""
         column = tables.event_keys.c
