@@ -122,7 +122,8 @@ PUT_CATALOG: dict[str, Any] = {
     "requestBody": _body(_REVISION, required=True),
 }
 DELETE_MODEL: dict[str, Any] = {
-    "description": f"Drains and unloads a version everywhere; 409 while it has weight, is the default or shadows. {_ADMIN}",
+    "description": "Drains and unloads a version everywhere; 409 while it has weight, is the default or shadows. "
+    f"{_ADMIN}",
 }
 PUT_PLAN: dict[str, Any] = {
     "description": "Begins a plan with its first step. 404 for an unknown version or experiment, 409 where the version "

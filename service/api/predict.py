@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +28,7 @@ from service.batching import Answer, QueueFull
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
-from service.experiments.answered import Answered
+from service.experiments.answered import Answered, Shadow, Watching
 from service.experiments.ledger import Ledger
 from service.experiments.tickets import Ticket
 from service.metrics import NONE, Metrics
@@ -60,19 +60,6 @@ class Call:
     unit: str | None = None
     shadow: str | None = None
     answered: Answered | None = None
-
-
-class Shadow(Protocol):
-    """Says which version is to score a request once it is answered, and is told of the answer."""
-
-    def chosen(self, unit: str | None, version: str) -> str | None: ...
-    def __call__(self, answered: Answered) -> None: ...
-
-
-class Watching(Protocol):
-    """Told of each request that was assigned, however it ended."""
-
-    def __call__(self, experiment: str, epoch: int, version: str, reason: str, status: int, seconds: float) -> None: ...
 
 
 class Predict:

@@ -1,9 +1,9 @@
-"""An answer of /predict as those see it who work on it once it is sent: the shadow and the capture. A value."""
+"""An answer of /predict as those see it who work on it once it is sent: the shadow and the capture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,3 +48,16 @@ class Answered(NamedTuple):
         candidates = [self.request.candidates[place] for place in places.tolist()]
         key = self.item_key
         return [one.get(key) if isinstance(one, Mapping) else one for one in candidates], places
+
+
+class Shadow(Protocol):
+    """Says which version is to score a request once it is answered, and is told of the answer."""
+
+    def chosen(self, unit: str | None, version: str) -> str | None: ...
+    def __call__(self, answered: Answered) -> None: ...
+
+
+class Watching(Protocol):
+    """Told of each request that was assigned, however it ended."""
+
+    def __call__(self, experiment: str, epoch: int, version: str, reason: str, status: int, seconds: float) -> None: ...

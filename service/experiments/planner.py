@@ -21,7 +21,7 @@ from service.experiments.plans import Course, decide
 from service.experiments.watch import Watch
 from service.ids import new_id
 from service.state import Document, StateError, Transaction
-from service.state.plans import active_plans, add_counts, fold_counts, holds_lease, take_lease
+from service.state.plans import active_plans, add_counts, fold_counts, take_lease
 
 T = TypeVar("T")
 
@@ -109,7 +109,8 @@ class Planner:
             return
 
         def act(change: Transaction) -> tuple[Course, Document] | None:
-            if not holds_lease(change, lease, self._name, now=self._clock()):
+            # Judging may have outlasted the lease; whoever has taken it since acts in this one's place.
+            if not take_lease(change, lease, self._name, now=self._clock(), seconds=LEASE_SECONDS):
                 return None
             return carry_out(change, current, move, epoch, self._clock())
 

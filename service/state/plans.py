@@ -102,12 +102,6 @@ def take_lease(change: Transaction, name: str, holder: str, *, now: float, secon
     return taken is None
 
 
-def holds_lease(view: Transaction, name: str, holder: str, *, now: float) -> bool:
-    """Whether the lease is still this holder's."""
-    query = sa.select(leases.c.holder).where(leases.c.name == name, leases.c.until >= now)
-    return view.connection.execute(query).scalar_one_or_none() == holder
-
-
 def add_counts(change: Transaction, counts: Mapping[ArmSlot, Counts]) -> None:
     """Add what a worker counted."""
     columns = arm_counts.c
