@@ -31,6 +31,15 @@ def load(path: Path) -> torch.jit.ScriptModule:
         return torch.jit.load(path)  # type: ignore[no-any-return,no-untyped-call]
 
 
+def test_the_manifest_says_how_many_values_were_missing_or_unknown_in_rows_that_training_did_not_see(
+    version: Path,
+) -> None:
+    found = read_manifest(version)
+    names = {feature["name"] for feature in found["schema"]["features"]}
+    assert set(found["values"]["missing"]) == set(found["values"]["unknown"]) == names
+    assert found["values"]["rows"] == found["split"]["rows"]["test"]
+
+
 def test_ex01_every_part_of_the_saved_module_is_in_evaluation_mode(version: Path) -> None:
     assert not any(part.training for part in load(version / "model.pt").modules())
 
