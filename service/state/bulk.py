@@ -5,9 +5,9 @@ Past SQLAlchemy's compiler, which takes longer over five hundred rows than the d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
@@ -39,6 +39,18 @@ def add(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None
     """Insert the rows, or add their values to those of the row that has their key."""
     if rows:
         connection.exec_driver_sql(_add(table, connection.dialect.paramstyle), list(rows))
+
+
+class Fields(Protocol):
+    """A named tuple whose fields are columns."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+def add_fields(connection: sa.Connection, table: sa.Table, rows: Mapping[Any, Fields]) -> None:
+    """The same for named tuples, of the keys and of the values, in the order of the keys."""
+    values = [{**key._asdict(), **rows[key]._asdict()} for key in sorted(rows)]
+    add(connection, table, [tuple(one[column.name] for column in table.columns) for one in values])
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from service.state.bulk import add_fields
 from service.state.store import Transaction
 from service.state.tables import metadata
 
@@ -104,12 +105,7 @@ def take_lease(change: Transaction, name: str, holder: str, *, now: float, secon
 
 def add_counts(change: Transaction, counts: Mapping[ArmSlot, Counts]) -> None:
     """Add what a worker counted."""
-    columns = arm_counts.c
-    for key, more in counts.items():
-        here = sa.and_(*(columns[name] == value for name, value in key._asdict().items()))
-        added = {name: columns[name] + value for name, value in more._asdict().items()}
-        if not change.connection.execute(arm_counts.update().where(here).values(added)).rowcount:
-            change.connection.execute(arm_counts.insert().values({**key._asdict(), **more._asdict()}))
+    add_fields(change.connection, arm_counts, counts)
 
 
 def read_counts(view: Transaction, experiment: str, since: int) -> list[tuple[ArmSlot, Counts]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from service.state.bulk import Fields, add_fields
 from service.state.store import Transaction
 from service.state.tables import metadata
 
@@ -63,20 +64,14 @@ class Seen(NamedTuple):
     unknown: int
 
 
-class Fields(Protocol):
-    """A named tuple whose fields are the columns beside the keys."""
-
-    def _asdict(self) -> dict[str, Any]: ...
-
-
 def add_sums(change: Transaction, sums: Mapping[Pair, Fields]) -> None:
     """Add to the rows of these pairs."""
-    _add(change, shadow_sums, sums)
+    add_fields(change.connection, shadow_sums, sums)
 
 
 def add_values(change: Transaction, seen: Mapping[Value, Seen]) -> None:
     """Add to the rows of these features."""
-    _add(change, shadow_values, seen)
+    add_fields(change.connection, shadow_values, seen)
 
 
 def read_sums(view: Transaction, experiment: str) -> list[tuple[Pair, dict[str, Any]]]:
@@ -92,13 +87,3 @@ def read_values(view: Transaction, experiment: str, shadow: str) -> dict[str, Se
     query = sa.select(columns.feature, columns.rows, columns.missing, columns.unknown)
     found = view.connection.execute(query.where(columns.experiment == experiment, columns.shadow == shadow))
     return {row.feature: Seen(*row[1:]) for row in found}
-
-
-def _add(change: Transaction, table: sa.Table, rows: Mapping[Any, Fields]) -> None:
-    """Add the values of named tuples to the rows of their keys, named tuples too."""
-    for key, more in rows.items():
-        values = more._asdict()
-        here = sa.and_(*(table.c[name] == value for name, value in key._asdict().items()))
-        added = {name: table.c[name] + value for name, value in values.items()}
-        if not change.connection.execute(table.update().where(here).values(added)).rowcount:
-            change.connection.execute(table.insert().values({**key._asdict(), **values}))
