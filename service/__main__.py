@@ -74,7 +74,7 @@ def _join(given: argparse.Namespace) -> int:
 def _simulate(given: argparse.Namespace) -> int:
     from service.simulation.run import Wish, simulate
 
-    wish = Wish(given.url, given.scenario, given.users, given.experiment, given.lift, given.seed)
+    wish = Wish(given.url, given.scenario, given.users, given.experiment, given.challenger, given.lift, given.seed)
     return simulate(wish)
 
 
@@ -121,6 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--users", type=_positive, default=5000, metavar="N", help="how many come (default: 5000)")
     about = "run it in a new experiment of this name, at even weights; changes the split (default: use it as it is)"
     simulate.add_argument("--experiment", metavar="NAME", help=about)
+    about = "which version differs (default: the first beside the default version that has weight, or is ready)"
+    simulate.add_argument("--challenger", metavar="VERSION", help=about)
     simulate.add_argument("--lift", type=float, default=0.1, metavar="L", help="of scenario lift (default: 0.1)")
     simulate.add_argument("--seed", type=int, default=0, metavar="N", help="other users for another (default: 0)")
     simulate.set_defaults(run=_simulate)

@@ -32,6 +32,7 @@ class Wish:
     scenario: str
     users: int
     experiment: str | None = None
+    challenger: str | None = None
     lift: float = 0.1
     seed: int = 0
     threads: int = 4
@@ -77,7 +78,9 @@ def prepare(gateway: Gateway, wish: Wish) -> Truth:
     weighted = [version for version in sorted(document["weights"]) if version != default]
     if default is None or not (ready if wish.experiment else weighted or wish.scenario == "leak"):
         raise GatewayError("a simulation needs two versions: load another (PUT /models/VERSION) and give it weight")
-    challenger = (weighted or ready or [""])[0]
+    challenger = wish.challenger or (weighted or ready or [""])[0]
+    if wish.challenger not in (None, *ready):
+        raise GatewayError(f"version '{wish.challenger}' is not ready beside the default '{default}'")
     if wish.experiment is not None:
         body: dict[str, Any] = {"weights": {default: 1, challenger: 1}, "coverage": 1, "experiment": wish.experiment}
         if wish.scenario == "leak":

@@ -6,31 +6,37 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.e2e.server import Service, serving
+from tests.tiny import publish_tiny
 
 
 @pytest.fixture(scope="module", name="running")
-def _running(tiny_artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """v3, which scores like a model, is the default; v1 is the challenger."""
+def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """v3, which scores like a model, is the default; `twin` is the same, v1 knows nothing."""
+    artifacts = tmp_path_factory.mktemp("artifacts")
+    publish_tiny(artifacts, "v1", constant=0.1)
+    publish_tiny(artifacts, "v3", seed=3)
+    publish_tiny(artifacts, "twin", seed=3)
     options = ("--workers", "2", "--load", "all", "--weights", "v3=1", "--planned-impressions", "20000")
-    with serving(tiny_artifacts, tmp_path_factory.mktemp("simulated"), *options, "--budget-ms", "5000") as service:
+    with serving(artifacts, tmp_path_factory.mktemp("simulated"), *options, "--budget-ms", "5000") as service:
         yield service
 
 
-def simulate(service: Service, scenario: str, users: int, *more: str) -> tuple[str, dict[str, Any]]:
+def simulate(
+    service: Service, scenario: str, users: int, *more: str, challenger: str = "v1", name: str = ""
+) -> tuple[str, dict[str, Any]]:
     """(what was printed, the report)."""
     command = [sys.executable, "-m", "service", "simulate", "--url", service.url, "--scenario", scenario]
-    command += ["--users", str(users), "--experiment", scenario, *more]
+    command += ["--users", str(users), "--experiment", name or scenario, "--challenger", challenger, *more]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TWINRANK_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
     assert done.returncode == 0, done.stderr
-    return done.stdout, httpx.get(f"{service.url}/experiments/{scenario}", timeout=30).json()
+    return done.stdout, httpx.get(f"{service.url}/experiments/{name or scenario}", timeout=30).json()
 
 
 def test_without_a_difference_nothing_is_found(running: Service) -> None:
@@ -54,6 +60,11 @@ def test_a_leak_is_suspected_before_anybody_is_served(running: Service) -> None:
     assert compared["requests"] > 0
     assert compared["joined"]["auc_gain"] < -0.05
     assert [one["predictions"] for one in report["versions"] if one["version"] == "v1"] in ([], [0])
+
+
+def test_its_clean_twin_is_not(running: Service) -> None:
+    _, report = simulate(running, "leak", 400, challenger="twin", name="clean")
+    assert (report["shadow"]["version"], report["shadow"]["leak"]["reasons"]) == ("twin", [])
 
 
 def test_a_service_that_is_not_there_is_one_plain_line() -> None:
