@@ -151,7 +151,7 @@ def main(
         "leakage": leakage.to_dict(),
         "correction": correction | ({} if correction["kind"] == "none" else {"uncorrected": plain}),
         "slices": {"part": judged, "metrics": sliced},
-        "values": export.values(encoder, encoded["test" if len(parts["test"]) else "valid"]),
+        "values": export.values(encoder, encoded[judged]),
         "unknown_shares": dict(
             zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
         ),
