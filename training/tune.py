@@ -86,7 +86,7 @@ def tune(path: Path, data: Path, *, device: str, trials: int | None, seed: int) 
     def objective(trial: optuna.Trial) -> float:
         settings = {name: _suggest(trial, name, found) for name, found in search.ranges.items()}
         try:
-            value = _trial(_with(config, settings), data, device, search.metric)
+            value = _trial(_with(config, settings), data, device, search.metric, Path(cache))
         except TrainingError as error:
             log.warning("warning: trial %d gave nothing: %s", trial.number + 1, error)
             raise optuna.TrialPruned from None
@@ -94,7 +94,8 @@ def tune(path: Path, data: Path, *, device: str, trials: int | None, seed: int) 
         trial.set_user_attr("settings", settings)
         return value
 
-    study.optimize(objective, n_trials=trials or search.trials)
+    with tempfile.TemporaryDirectory(prefix="twinrank-tune-") as cache:  # the trials encode the data once
+        study.optimize(objective, n_trials=trials or search.trials)
     done = [one for one in study.trials if one.value is not None]
     if not done:
         raise ConfigError("no trial gave a metric; the warnings above say why")
@@ -111,12 +112,13 @@ def toml_lines(settings: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _trial(config: Config, data: Path, device: str, metric: str) -> float:
+def _trial(config: Config, data: Path, device: str, metric: str, cache: Path) -> float:
     level = log.level
     with tempfile.TemporaryDirectory(prefix="twinrank-tune-") as folder:
         log.setLevel(logging.ERROR)
         try:
-            version = train.main(config, data, Path(folder), "trial", device=device, command="tune")
+            where = (data, Path(folder), "trial")
+            version = train.main(config, *where, device=device, command="tune", cache=cache)
         finally:
             log.setLevel(level)
         found = json.loads((version / "manifest.json").read_text(encoding="utf-8"))["metrics"]["valid"][metric]
