@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import training
 from tests.training.tiny_data import FEATURES, config, tables
 from training.config import Config, ConfigError, read_config
 
@@ -114,3 +115,8 @@ def test_a_fault_of_the_file_names_the_file(tmp_path: Path) -> None:
     for path in (tmp_path / "c.toml", tmp_path / "absent.toml", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             read_config(path)
+
+
+@pytest.mark.parametrize("name", ["adult", "criteo", "frappe", "movielens-1m", "v1", "v2"])
+def test_a_shipped_config_is_read(name: str) -> None:
+    assert read_config(Path(training.__file__).parent / "configs" / f"{name}.toml").train.wide_optimizer == "ftrl"
