@@ -5,7 +5,7 @@ Whatever is not usual gives None, and is then parsed and judged part by part (as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ _NOTHING = msgspec.Raw()
 class _Outline(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Either form; rows and candidates are left as JSON."""
 
-    unit_id: str | int
+    unit_id: str | int | None = None
     instances: msgspec.Raw = _NOTHING
     user: dict[str, Any] | None = None
     context: dict[str, Any] | None = None
@@ -33,16 +33,24 @@ _DECODER = msgspec.json.Decoder(_Outline)
 
 
 def glance(
-    body: bytes | bytearray, headers: Headers, split: Split, predictor: Callable[[str], Predictor | None], max_rows: int
+    body: bytes | bytearray,
+    headers: Headers,
+    split: Split,
+    predictor: Callable[[str], Predictor | None],
+    unit_keys: Callable[[], Iterable[str]],
+    max_rows: int,
 ) -> Asked | None:
-    """What is asked for, its unit assigned and its rows or candidates read; None where it takes more than a glance."""
+    """What is asked for, its unit assigned and its rows or candidates read; None where it takes more than a glance.
+
+    `unit_keys` are the names under which a user may say which unit it is.
+    """
     if b"x-model-version" in headers:
         return None
     try:
         outline = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    unit = unit_text(outline.unit_id)
+    unit = _unit(outline, headers, unit_keys)
     if unit is None:
         return None
     assigned = split.assign(unit)
@@ -51,6 +59,15 @@ def glance(
         return None
     request = _rows(outline, version, max_rows) if outline.user is None else _ranking(outline, version, max_rows)
     return None if request is None else Asked(request, True, unit, None, outline.top_k, assigned)
+
+
+def _unit(outline: _Outline, headers: Headers, unit_keys: Callable[[], Iterable[str]]) -> str | None:
+    if outline.unit_id is not None:
+        return unit_text(outline.unit_id)
+    if outline.user is None or b"x-unit-id" in headers:
+        return None
+    value = next((outline.user[key] for key in unit_keys() if key in outline.user), None)
+    return unit_text(value) if type(value) in (str, int) else None
 
 
 def _rows(outline: _Outline, version: Predictor, max_rows: int) -> RowRequest | None:

@@ -196,8 +196,9 @@ class Predict:
         return asked
 
     def _parse(self, body: bytes | bytearray, headers: Headers) -> Asked:
-        seen = glance(body, headers, self._control.split, self._predictor, self._settings.max_rows)
-        return seen or parse(decode(body), headers, max_rows=self._settings.max_rows)
+        most = self._settings.max_rows
+        seen = glance(body, headers, self._control.split, self._predictor, self._unit_keys, most)
+        return seen or parse(decode(body), headers, max_rows=most)
 
     def _predictor(self, version: str) -> Predictor | None:
         loaded = self._registry.get(version)

@@ -1,8 +1,9 @@
 /* Rows of a request, and item ids, straight from their JSON to numbers and ids.
  *
  * It reads the ordinary alone: a list of flat objects whose names it knows, with numbers, plain strings and null; or a
- * list of numbers or plain strings. For everything else `read` and `read_keys` give None, and reader.py's caller goes the long way, which says what is wrong. So it may
- * refuse what is right, but must never read what is wrong, nor read anything in another way: rows.py is the measure.
+ * list of numbers or plain strings. For everything else `read` and `read_keys` give None, and reader.py's caller goes
+ * the long way, which says what is wrong. So it may refuse what is right, but must never read what is wrong, nor read
+ * anything in another way: rows.py is the measure.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -207,6 +208,18 @@ static inline int64_t look_up(const Reader *self, uint64_t key) {
     return ABSENT;
 }
 
+/* Python's own hash of a text, as index.py has it; 0 where it is no UTF-8. */
+static int hash_text(const char *start, Py_ssize_t size, uint64_t *hash) {
+    PyObject *text = PyUnicode_DecodeUTF8(start, size, NULL);
+    if (text == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    *hash = (uint64_t)PyObject_Hash(text);
+    Py_DECREF(text);
+    return 1;
+}
+
 /* A category's key; 0 where the value is out of the ordinary. `*there` is whether there is one. */
 static int take_category(Text *text, const Name *name, uint64_t *key, uint8_t *there) {
     const char *start;
@@ -230,15 +243,10 @@ static int take_category(Text *text, const Name *name, uint64_t *key, uint8_t *t
             *key = ((uint64_t)integer * SPREAD) ^ name->salt;
             return 1;
         }
-        PyObject *unicode = PyUnicode_DecodeUTF8(start, size, NULL);
-        if (unicode == NULL) {
-            PyErr_Clear();
+        if (!hash_text(start, size, key))
             return 0;
-        }
-        Py_hash_t hash = PyObject_Hash(unicode);
-        Py_DECREF(unicode);
         *there = 1; /* the empty text is a key too */
-        *key = (uint64_t)hash ^ name->salt;
+        *key ^= name->salt;
         return 1;
     }
     if (name->kind == TEXT || !take_number(text, &number) || !number.whole)
@@ -253,19 +261,14 @@ static int skip_value(Text *text) {
     const char *start;
     Py_ssize_t size;
     Number number;
+    uint64_t hash;
     if (text->at >= text->end)
         return 0;
     if (*text->at == '"') {
         text->at++;
         if (!take_string(text, &start, &size))
             return 0;
-        PyObject *unicode = PyUnicode_DecodeUTF8(start, size, NULL);
-        if (unicode == NULL) {
-            PyErr_Clear();
-            return 0;
-        }
-        Py_DECREF(unicode);
-        return 1;
+        return hash_text(start, size, &hash);
     }
     return take_number(text, &number);
 }

@@ -27,7 +27,9 @@ class Reading:
 
 
 def ask(body, headers=None, version=None):
-    return glance(json.dumps(body).encode(), headers or {}, SPLIT, lambda _: version or Reading(), 10)
+    return glance(
+        json.dumps(body).encode(), headers or {}, SPLIT, lambda _: version or Reading(), lambda: ["user_id"], 10
+    )
 
 
 def test_the_usual_request_is_assigned_and_read():
@@ -71,12 +73,27 @@ def test_everything_else_is_left_to_the_parser(body):
     assert ask(body) is None
 
 
+def test_a_user_says_itself_which_unit_it_is():
+    assert ask({"user": {"user_id": 42}, "candidates": [1]}).unit == "42"
+
+
+@pytest.mark.parametrize("value", [None, "", True, 1.5, [1]])
+def test_a_user_that_names_no_unit_is_left_to_the_parser(value):
+    assert ask({"user": {"user_id": value}, "candidates": [1]}) is None
+
+
+def test_a_unit_by_header_is_left_to_the_parser():
+    assert ask({"user": {"user_id": 42}, "candidates": [1]}, {b"x-unit-id": b"u"}) is None
+
+
 def test_a_version_asked_for_by_header_is_left_to_the_parser():
     assert ask({"instances": [{}], "unit_id": "u"}, {b"x-model-version": b"v1"}) is None
 
 
 def test_what_is_no_json_is_left_to_the_parser():
-    assert glance(b'{"instances": [{}], "unit_id": "u"', {}, SPLIT, lambda _: Reading(), 10) is None
+    assert (
+        glance(b'{"instances": [{}], "unit_id": "u"', {}, SPLIT, lambda _: Reading(), lambda: ["user_id"], 10) is None
+    )
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the reader was not compiled here")
