@@ -139,9 +139,9 @@ class Problem:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def problem(error: Exception, request_id: str) -> Problem:
+def problem(error: BaseException, request_id: str) -> Problem:
     """The answer to an exception, by the table's nearest entry along its bases."""
-    row = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), TABLE[Exception])
     if isinstance(error, EncodeError):
         return Problem(row.status, detail_of_faults(error.faults))
     content = {"detail": row.detail or str(error)}

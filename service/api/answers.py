@@ -45,9 +45,11 @@ class Timing(NamedTuple):
 
     def header(self) -> bytes:
         """Server-Timing, in milliseconds."""
-        return (
-            f"parse;dur={self.parse * 1e3:.3f}, queue;dur={self.queue * 1e3:.3f}, model;dur={self.model * 1e3:.3f}"
-        ).encode()
+        return b"parse;dur=%.3f, queue;dur=%.3f, model;dur=%.3f" % (
+            self.parse * 1e3,
+            self.queue * 1e3,
+            self.model * 1e3,
+        )
 
 
 class Reply(NamedTuple):
@@ -128,7 +130,7 @@ def failure(problem: Problem, version: str | None, request_id: str) -> Reply:
 def _headers(body: bytes, request_id: str, version: str | None) -> list[tuple[bytes, bytes]]:
     headers = [
         (b"content-type", _JSON),
-        (b"content-length", str(len(body)).encode()),
+        (b"content-length", b"%d" % len(body)),
         (b"x-request-id", request_id.encode()),
     ]
     if version is not None:

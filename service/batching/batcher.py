@@ -23,7 +23,16 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from service.batching.cost import Cost
-from service.batching.entries import Answer, Batch, DeadlinePassed, Draining, Entry, QueueFull, expire
+from service.batching.entries import (
+    Answer,
+    Batch,
+    DeadlinePassed,
+    Draining,
+    Entry,
+    Promise,
+    QueueFull,
+    expire,
+)
 from service.batching.lanes import Lanes
 from service.batching.load import REQUEST_SECONDS, Load
 
@@ -106,10 +115,17 @@ class Batcher(Generic[T, R]):
     def enqueue(
         self, item: T, *, deadline: float | None = None, arrived: float | None = None
     ) -> asyncio.Future[Answer[R]]:
+        """`add` with a future of the event loop, which is given back."""
+        future: asyncio.Future[Answer[R]] = (self._loop or self._running_loop()).create_future()
+        self.add(item, future, deadline=deadline, arrived=arrived)
+        return future
+
+    def add(self, item: T, promise: Promise[R], *, deadline: float | None = None, arrived: float | None = None) -> None:
         """Admit `item`, here since `arrived`, to be answered by `deadline`: times of the clock.
 
-        Raises QueueFull, Draining, DeadlinePassed. The future raises DeadlinePassed, BatchFailed, or what `run` gave
-        for this item. Whoever ends the future, by cancelling it or otherwise, takes the item out of the queue.
+        Raises QueueFull, Draining, DeadlinePassed. The promise is ended with the answer, DeadlinePassed, BatchFailed,
+        or what `run` gave for this item, always on the event loop. Whoever else ends it takes the item out of the
+        queue.
         """
         if self._draining:
             raise Draining("the version is being unloaded")
@@ -126,17 +142,16 @@ class Batcher(Generic[T, R]):
                 raise
             self._check_room(rows, work, waited)
         loop = self._loop or self._running_loop()
-        entry = Entry[T, R](item, rows, work, loop.create_future(), now, deadline or math.inf)
+        entry: Entry[T, R] = Entry(item, rows, work, promise, now, deadline or math.inf)
         if deadline is not None:
-            timer = loop.call_later(deadline - now, expire, entry.future)
-            entry.future.add_done_callback(lambda _: timer.cancel())
+            timer = loop.call_later(deadline - now, expire, promise)
+            promise.add_done_callback(lambda _: timer.cancel())
         self._waiting.add(entry)
         self._load.take(work)
         if self._running is not None:
             self._tell_queue()
         elif not self._called:
             self._call_soon(loop)
-        return entry.future
 
     async def close(self, *, seconds: float | None = None) -> None:
         """Takes nothing new, waits for all that is queued (at most `seconds`), then fails what is left and stops."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,6 +44,15 @@ class Answer(NamedTuple, Generic[R]):
     run_seconds: float
 
 
+class Promise(Protocol[R]):
+    """What a caller waits on: a future of the event loop, or something that acts at once when it is ended."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Answer[R], /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+    def add_done_callback(self, call: Callable[[Any], object], /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Entry(Generic[T, R]):
     """One caller waiting; `work` is what was taken on with it, in expected seconds."""
@@ -52,7 +60,7 @@ class Entry(Generic[T, R]):
     item: T
     rows: int
     work: float
-    future: asyncio.Future[Answer[R]]
+    future: Promise[R]
     since: float
     deadline: float
 
@@ -114,6 +122,6 @@ def failure(cause: BaseException) -> BatchFailed:
     return failed
 
 
-def expire(future: asyncio.Future[Answer[R]]) -> None:
+def expire(future: Promise[R]) -> None:
     if not future.done():
         future.set_exception(DeadlinePassed("the deadline passed before the answer"))

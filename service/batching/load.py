@@ -35,12 +35,7 @@ class Load:
         self._running: dict[int, tuple[float, float]] = {}
         self._since = 0.0
         self._busy = self._done = 0.0
-
-    @property
-    def stretch(self) -> float:
-        if not self._done:
-            return 1.0
-        return min(max(self._busy / self._done, STRETCH[0]), STRETCH[1])
+        self.stretch = 1.0
 
     @property
     def drain_seconds(self) -> float:
@@ -49,7 +44,7 @@ class Load:
         if self._running:
             now = self._clock()
             taken -= sum(min((now - since) / stretch, seconds) for since, seconds in self._running.values())
-        return max(0.0, taken) * stretch
+        return taken * stretch if taken > 0 else 0.0
 
     def check(self, seconds: float | None = None, *, waited: float = 0.0) -> None:
         """QueueFull where work of so many seconds (as much as is usual, where None) cannot be answered in time.
@@ -65,7 +60,7 @@ class Load:
         return self._is_beyond(self._typical, 0.0)
 
     def _is_beyond(self, seconds: float, waited: float) -> bool:
-        return bool(self._count) and waited + self.drain_seconds + seconds * self.stretch > self._limit
+        return self._count > 0 and waited + self.drain_seconds + seconds * self.stretch > self._limit
 
     def take(self, seconds: float) -> None:
         """Work is taken on."""
@@ -91,6 +86,7 @@ class Load:
         self._done += seconds
         if self._busy > MEMORY:
             self._busy, self._done = self._busy / 2, self._done / 2
+        self.stretch = min(max(self._busy / self._done, STRETCH[0]), STRETCH[1])
 
     def begin(self, key: int, seconds: float) -> None:
         """A batch of so many seconds of work runs beside the event loop from now on, until `end`."""

@@ -105,7 +105,7 @@ class Predictor:
         `decode` gives the same rows, should they be looked at after all.
         """
         found = self._reader.read(data, most) if self._reader is not None else None
-        return None if found is None else RowRequest(Lazy(len(found.ids), decode), read=found)
+        return None if found is None else RowRequest(Lazy(found.rows, decode), read=found)
 
     def has_read(self, request: RowRequest | RankRequest) -> bool:
         """Whether this version has read the request: then it knows all of its names."""

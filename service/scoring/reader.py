@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +26,16 @@ NUMBER, INTEGER, TEXT, OTHER = range(4)  # as in _reader.c
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRows:
-    """B rows as they were sent: raw numerics (B, N), NaN where missing, and ids (B, C); bins are still to be filled in.
+class ReadRows(NamedTuple):
+    """B rows as they were sent, as the reader left them: no array is made before `RowReader.together`.
 
     `unknown` and `missing` count values by feature name. `reader` is whose they are.
     """
 
     reader: RowReader
-    numerics: npt.NDArray[np.float64]
-    ids: Ints
+    rows: int
+    numerics: bytes
+    ids: bytes
     unknown: dict[str, int]
     missing: dict[str, int]
 
@@ -65,20 +65,21 @@ class RowReader:
         None where it is not for this reader.
         """
         found = self._reader.read(data, most)
-        if found is None:
-            return None
-        rows, numerics, ids, unknown, missing = found
-        return ReadRows(
-            self,
+        return None if found is None else ReadRows(self, *found)
+
+    def together(self, read: Sequence[ReadRows]) -> tuple[npt.NDArray[np.float64], Ints]:
+        """All that was read, in its order: raw numerics (B, N), NaN where missing, and ids (B, C), to be written to:
+        bins are still to be filled in."""
+        rows = sum(one.rows for one in read)
+        numerics = bytearray().join([one.numerics for one in read])
+        ids = bytearray().join([one.ids for one in read])
+        return (
             np.frombuffer(numerics, np.float64).reshape(rows, self._numerics),
             np.frombuffer(ids, np.int64).reshape(rows, self._ids),
-            unknown,
-            missing,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadKeys:
+class ReadKeys(NamedTuple):
     """The unsalted keys (n,) of n candidates, none of them missing; `integers` as the column has it (index.py)."""
 
     keys: Keys

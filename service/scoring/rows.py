@@ -65,8 +65,7 @@ class RowEncoder:
 
     def finish(self, read: Sequence[ReadRows]) -> Encoded:
         """What was read by this version's reader, as `encode` would give it; raises Odd where it breaks a rule."""
-        raw = np.concatenate([one.numerics for one in read])
-        ids = np.concatenate([one.ids for one in read])
+        raw, ids = read[0].reader.together(read)
         numerics = self._numbers.finish(raw, np.isnan(raw), ids)
         return Encoded(
             numerics, ids, (), add_counts(one.unknown for one in read), add_counts(one.missing for one in read)

@@ -15,6 +15,9 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service.api.answers import Reply
+from service.api.body import ClientGone
+from service.api.fast_path import Waiting
 from service.api.predict import Predict
 from service.workers.cycle import Cycle
 
@@ -22,10 +25,9 @@ PREDICT = "/predict"
 # A request line and headers beyond this are no request of a gateway's.
 MAX_HEAD = 64 * 1024
 
-_USUAL = re.compile(rb"POST /predict HTTP/1\.1\r\n(?:[!-9;-~]+:[\t -~]*\r\n)+\r\n")
-_LENGTH = re.compile(rb"\r\ncontent-length:[\t ]*([0-9]{1,8})[\t ]*(?=\r\n)", re.IGNORECASE)
-_UNUSUAL = re.compile(rb"\r\n(?:connection|expect|te|trailer|transfer-encoding|upgrade):", re.IGNORECASE)
-_ID = re.compile(rb"\r\nx-request-id:[\t ]*([!-~]+)[\t ]*\r\n", re.IGNORECASE)
+_USUAL = re.compile(rb"POST /predict HTTP/1\.1\r\n((?:[!-9;-~]+:[\t -~]*\r\n)+)\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,8}")
+_UNUSUAL = frozenset((b"expect", b"te", b"trailer", b"transfer-encoding", b"upgrade"))
 _START = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) ")
 _OFFER = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
 _CONNECTION = re.compile(rb"\r\nconnection:[^\r\n]*\bupgrade\b[^\r\n]*", re.IGNORECASE)
@@ -45,10 +47,18 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self._quiet_since: float | None = None
         self._not_begun: Cycle | None = None
+        self._waiting: Waiting | None = None  # what the fast path has not answered yet
+        self._held = b""  # what came behind it
+        self._ends = False
         self.on_lost: Callable[[], None] | None = None
 
     def data_received(self, data: bytes) -> None:
-        if self._turned_away(data):
+        if self._waiting is not None:
+            # A request that did not wait for its answer is answered in turn.
+            self._held += data
+            self.flow.pause_reading()
+            return
+        if self._taken(data):
             return
         super().data_received(without_upgrade(data))
         if self._not_begun is not None:
@@ -114,11 +124,20 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._waiting is not None:
+            self._waiting.set_exception(ClientGone())
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
         if self.on_lost is not None:
             self.on_lost()
+
+    def shutdown(self) -> None:
+        """The server ends: so does the connection, once what was taken is answered."""
+        if self._waiting is None:
+            super().shutdown()
+        else:
+            self._ends = True
 
     def _begin(self, cycle: Cycle) -> None:
         """Hand a request to the application, or turn it away where that is known to have no time for it."""
@@ -130,11 +149,9 @@ class Protocol(HttpToolsProtocol):
                 return
         self._start_asgi_task(cycle, self.app)
 
-    def _turned_away(self, data: bytes) -> bool:
-        """Refuse a usual request that came in one piece before it is even parsed, where there is no time for it.
-
-        To refuse must cost next to nothing: most of an overload is refusals. So this is before the parser, which waits
-        between two requests as it did before.
+    def _taken(self, data: bytes) -> bool:
+        """Take a usual request that came in one piece past the parser, which waits between two requests as it did
+        before; refuse it where there is no time for it. Most of an overload is refusals: they must cost little.
         """
         cycle = self.cycle
         if self._in_head or self.flow.write_paused:
@@ -142,19 +159,35 @@ class Protocol(HttpToolsProtocol):
         if cycle is not None and (cycle.more_body or not cycle.response_complete):
             return False  # this may be the rest of a body
         predict: Predict | None = self.app_state.get("predict")
-        if predict is None or not predict.is_full:
+        request = None if predict is None else usual_request(data)
+        if predict is None or request is None:
             return False
-        head = usual_head(data)
-        if head is None:
+        refusal = predict.turn_away(request[0].items()) if predict.is_full else None
+        if refusal is not None:
+            self._answer(refusal)
+            return True
+        waiting = predict.take(*request, self._answer)
+        if waiting is None:
             return False
-        known = _ID.search(head)
-        refusal = predict.turn_away([] if known is None else [(b"x-request-id", known[1])])
-        if refusal is None:
-            return False
-        lines = [b": ".join(header) for header in (*self.server_state.default_headers, *refusal.headers)]
-        self.transport.write(b"\r\n".join((STATUS_LINE[refusal.status] + lines[0], *lines[1:], b"", refusal.body)))
-        self.on_response_complete()
+        self._unset_keepalive_if_required()
+        self._waiting = None if waiting.done() else waiting
         return True
+
+    def _answer(self, reply: Reply | None) -> None:
+        """Write the reply to what was taken, and go on with what came behind it."""
+        self._waiting = None
+        if reply is None or self.transport.is_closing():
+            return
+        lines = [b": ".join(header) for header in (*self.server_state.default_headers, *reply.headers)]
+        if self._ends:
+            lines.append(b"connection: close")
+        self.transport.write(b"\r\n".join((STATUS_LINE[reply.status] + lines[0], *lines[1:], b"", reply.body)))
+        if self._ends:
+            self.transport.close()
+        self.on_response_complete()
+        if self._held and not self._ends:
+            data, self._held = self._held, b""
+            self.data_received(data)
 
     def _unset_keepalive_if_required(self) -> None:
         self._quiet_since = None
@@ -177,19 +210,27 @@ class Protocol(HttpToolsProtocol):
         scope["query_string"] = query
 
 
-def usual_head(data: bytes) -> bytes | None:
-    """The head of what is one whole HTTP/1.1 request to /predict and nothing more; None for all that is not usual.
+def usual_request(data: bytes) -> tuple[dict[bytes, bytes], bytes] | None:
+    """(headers, body) of what is one whole HTTP/1.1 request to /predict and nothing more; None for what is not usual.
 
-    What could end the connection or the body in another way, or wants to be asked first, is not usual.
+    What could end the connection or the body in another way, or wants to be asked first, is not usual; nor is what says
+    a header twice.
     """
     match = _USUAL.match(data)
     if match is None:
         return None
-    head = data[: match.end()]
-    lengths = _LENGTH.findall(head)
-    if len(lengths) != 1 or _UNUSUAL.search(head) or len(data) - match.end() != int(lengths[0]):
+    lines = match[1].split(b"\r\n")
+    headers = {}
+    for line in lines[:-1]:
+        name, _, value = line.partition(b":")
+        headers[name.lower()] = value.strip(b" \t")
+    body = data[match.end() :]
+    length = headers.get(b"content-length", b"")
+    if len(headers) != len(lines) - 1 or not _LENGTH.fullmatch(length) or int(length) != len(body):
         return None
-    return head
+    if not _UNUSUAL.isdisjoint(headers) or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive":
+        return None
+    return headers, body
 
 
 def without_upgrade(data: bytes) -> bytes:

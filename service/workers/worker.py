@@ -10,12 +10,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 import uvicorn
 
 from service import logs
-from service.app import create_app
+from service.app import State, create_app
 from service.config import Settings
 from service.control import Control, Seat
 from service.opening import Computing, Shared
@@ -32,6 +33,8 @@ from service.workers.seats import GRACE_SECONDS, START_FAILED, Place
 SWITCH_SECONDS = 0.0005
 # What was sent before the signal to drain may lie unread behind what the loop is busy with.
 LAST_READ_SECONDS = 0.02
+# Between two looks at requests that no task stands for.
+LOOK_SECONDS = 0.005
 
 
 class Server(uvicorn.Server):
@@ -77,8 +80,12 @@ class Server(uvicorn.Server):
         await asyncio.sleep(LAST_READ_SECONDS)
         control.draining = True
         running = set(self.server_state.tasks)
+        loop, predict = asyncio.get_running_loop(), cast(State, self.lifespan.state)["predict"]
+        end = loop.time() + self._drain_seconds
         if running:
             await asyncio.wait(running, timeout=self._drain_seconds)
+        while predict.waiting and loop.time() < end:  # noqa: ASYNC110 - an event would cost each request something
+            await asyncio.sleep(LOOK_SECONDS)
         self.should_exit = True
 
 

@@ -1,8 +1,8 @@
-"""What of a connection's bytes may be refused unparsed: one whole usual request, and nothing else."""
+"""What of a connection's bytes may go past the parser: one whole usual request, and nothing else."""
 
 import pytest
 
-from service.workers.protocol import usual_head
+from service.workers.protocol import usual_request
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
 
@@ -12,8 +12,16 @@ def with_header(line: bytes) -> bytes:
 
 
 def test_a_whole_request_is_usual():
-    assert usual_head(HEAD + b"{}") == HEAD
-    assert usual_head(with_header(b"X-Request-Id: r-1")) is not None
+    headers = {b"host": b"a", b"content-type": b"application/json", b"content-length": b"2"}
+    assert usual_request(HEAD + b"{}") == (headers, b"{}")
+
+
+@pytest.mark.parametrize("line", [b"X-Request-Id:\t r-1 ", b"Connection: Keep-Alive"])
+def test_headers_are_named_in_lower_case_and_stripped(line):
+    name, _, value = line.partition(b":")
+    found = usual_request(with_header(line))
+    assert found is not None
+    assert found[0][name.lower()] == value.strip()
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,8 @@ def test_a_whole_request_is_usual():
         with_header(b"content-length: 9"),
         with_header(b"Transfer-Encoding: chunked"),
         with_header(b"Connection: close"),
+        with_header(b"Connection: keep-alive, upgrade"),
+        with_header(b"X-Unit-Id: a\r\nx-unit-id: b"),
         with_header(b"Expect: 100-continue"),
         with_header(b"Upgrade: h2c"),
         with_header(b"X-Bad: \x00"),
@@ -44,4 +54,4 @@ def test_a_whole_request_is_usual():
     ],
 )
 def test_all_else_is_for_the_parser(data):
-    assert usual_head(data) is None
+    assert usual_request(data) is None
