@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from types import TracebackType
 from typing import NoReturn
 
@@ -21,10 +22,10 @@ from service.api.auth import check_client
 from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
 from service.api.fast_path import Deliver, FastPath, Waiting
 from service.api.steps import Call, Steps
-from service.batching import Answer, QueueFull
+from service.batching import TOO_MUCH, Answer, QueueFull
 from service.config import Settings
 from service.control import Control
-from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
+from service.errors import NotReady, Problem, UnknownVersion, VersionNotLoaded, problem, request_id
 from service.experiments.answered import Answered, Shadow, Watching
 from service.experiments.ledger import Ledger
 from service.metrics import NONE, Metrics
@@ -95,22 +96,15 @@ class Predict:
         """See `FastPath.take`."""
         return self._fast_path.take(headers, body, deliver)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no time for one more request of the usual size."""
-        return self._registry.workload.is_full
-
-    def turn_away(self, headers: Iterable[tuple[bytes, bytes]]) -> Reply | None:
+    def turn_away(self, headers: Headers) -> Reply | None:
         """The answer to a request that there is no time for, by its headers alone; None where there is time."""
-        try:
-            self._registry.workload.check()
-        except QueueFull as error:
-            known = request_id(dict(headers).get(b"x-request-id"))
-            found = problem(error, known)
-            self._metrics.rejected("queue_full")
-            self._metrics.request(NONE, found.status, 0.0)
-            return answers.failure(found, None, known)
-        return None
+        workload = self._registry.workload
+        if not workload.is_full:
+            return None
+        found = _turned_away(QueueFull("", workload.drain_seconds).retry_after)
+        self._metrics.rejected("queue_full")
+        self._metrics.request(NONE, found.status, 0.0)
+        return answers.failure(found, None, request_id(headers.get(b"x-request-id")))
 
     async def _predict(self, call: Call, receive: Receive) -> Reply:
         check_client(self._settings, self._metrics, _authorization(call.headers))
@@ -175,6 +169,12 @@ class Predict:
         if version not in names and version not in self._registry.states():
             raise UnknownVersion(f"no version '{version}' in the artifacts")
         raise VersionNotLoaded(self._steps.why_not(version))
+
+
+@lru_cache
+def _turned_away(seconds: int) -> Problem:
+    """Most of an overload is refusals: their answer is made once."""
+    return problem(QueueFull(TOO_MUCH, seconds), "")
 
 
 def _authorization(headers: Headers) -> str | None:

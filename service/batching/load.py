@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from service.batching.entries import QueueFull
 
+TOO_MUCH = "more requests than can be answered in time"
 # Reading, choosing and answering, beside what `run` takes. A first guess: `stretch` is measured with it in place.
 REQUEST_SECONDS = 1e-4
 # The share of the budget that is given away. The rest is for what is not seen from here: the time before a request is
@@ -52,7 +53,7 @@ class Load:
         `waited` is how long it has been here. Where nothing is at hand there is room for anything.
         """
         if self._is_beyond(self._typical if seconds is None else seconds, waited):
-            raise QueueFull("more requests than can be answered in time", self.drain_seconds)
+            raise QueueFull(TOO_MUCH, self.drain_seconds)
 
     @property
     def is_full(self) -> bool:

@@ -144,7 +144,7 @@ class Protocol(HttpToolsProtocol):
         self._not_begun = None
         if not cycle.more_body and cycle.scope["path"] == PREDICT and cycle.scope["method"] == "POST":
             predict: Predict = self.app_state["predict"]
-            refusal = predict.turn_away(cycle.scope["headers"])
+            refusal = predict.turn_away(dict(cycle.scope["headers"]))
             if refusal is not None and cycle.write(refusal.status, refusal.headers, refusal.body):
                 return
         self._start_asgi_task(cycle, self.app)
@@ -162,7 +162,7 @@ class Protocol(HttpToolsProtocol):
         request = None if predict is None else usual_request(data)
         if predict is None or request is None:
             return False
-        refusal = predict.turn_away(request[0].items()) if predict.is_full else None
+        refusal = predict.turn_away(request[0])
         if refusal is not None:
             self._answer(refusal)
             return True

@@ -10,7 +10,7 @@ def test_who_is_turned_away_is_told_when_to_come_back_and_is_counted():
     async def main():
         async with desk(budget_ms=50) as here:
             here.versions.workload.take(2.5)
-            reply = here.endpoint.turn_away([(b"x-request-id", b"mine")])
+            reply = here.endpoint.turn_away({b"x-request-id": b"mine"})
             return reply, here.counts()
 
     reply, counts = asyncio.run(main())
@@ -26,7 +26,7 @@ def test_who_is_turned_away_is_told_when_to_come_back_and_is_counted():
 def test_nobody_is_turned_away_where_there_is_time():
     async def main():
         async with desk(budget_ms=50) as here:
-            return here.endpoint.turn_away([])
+            return here.endpoint.turn_away({})
 
     assert asyncio.run(main()) is None
 
