@@ -1,4 +1,4 @@
-/* Rows of a request, and item ids, straight from their JSON to numbers and ids.
+/* Rows of a request, and item ids, straight from their JSON to numbers and ids; and the look-up of many keys.
  *
  * It reads the ordinary alone: a list of flat objects whose names it knows, with numbers, plain strings and null; or a
  * list of numbers or plain strings. For everything else `read` and `read_keys` give None, and reader.py's caller goes
@@ -15,6 +15,7 @@ enum { NUMBER, INTEGER, TEXT, OTHER };        /* as in reader.py */
 enum { ABSENT = -1, EMPTY = -2, UNKNOWN = 0 }; /* as in index.py and layout.py */
 #define NOTHING INT64_MIN
 #define SPREAD UINT64_C(0x9E3779B97F4A7C15)
+#define AHEAD 8 /* keys whose place is fetched while others are looked up */
 #define MAX_NUMBER 64 /* bytes; a longer one is out of the ordinary */
 
 typedef struct {
@@ -24,6 +25,7 @@ typedef struct {
     Py_ssize_t place; /* the column of numerics, or of ids */
     uint64_t salt;
     int64_t missing; /* the id of a value that is not there */
+    int part;        /* of a row in two objects: which one has it */
     uint64_t seen;   /* the number of the last row that had it */
 } Name;
 
@@ -333,30 +335,43 @@ static int grow(Reader *self, Block *block) {
     return 1;
 }
 
-static int take_row(Reader *self, Text *text, Block *block) {
-    if (!take(text, '{') || !grow(self, block))
+static int open_row(Reader *self, Block *block) {
+    if (!grow(self, block))
         return 0;
     self->row++;
     for (Py_ssize_t n = 0; n < self->numerics; n++)
         block->numerics[block->rows * self->numerics + n] = NAN;
     memset(block->found, 0, (size_t)self->count);
-    if (!take(text, '}')) {
-        Py_ssize_t place = 0;
-        do {
-            const char *start;
-            Py_ssize_t size, n;
-            if (!take(text, '"') || !take_string(text, &start, &size))
-                return 0;
-            n = find_name(self, start, size, place++);
-            if (n < 0 || self->table[n].seen == self->row || !take(text, ':'))
-                return 0; /* a name that is not known here, or twice */
-            self->table[n].seen = self->row;
-            if (!take_value(self, text, block, n))
-                return 0;
-        } while (take(text, ','));
-        if (!take(text, '}'))
+    return 1;
+}
+
+/* An object of a row's names: all of one part, or of any where `part` is negative. */
+static int take_object(Reader *self, Text *text, Block *block, int part) {
+    Py_ssize_t place = 0;
+    if (!take(text, '{'))
+        return 0;
+    if (take(text, '}'))
+        return 1;
+    do {
+        const char *start;
+        Py_ssize_t size, n;
+        if (!take(text, '"') || !take_string(text, &start, &size))
             return 0;
-    }
+        n = find_name(self, start, size, place++);
+        if (n < 0 || self->table[n].seen == self->row || !take(text, ':'))
+            return 0; /* a name that is not known here, or twice */
+        if (part >= 0 && self->table[n].part != part)
+            return 0;
+        self->table[n].seen = self->row;
+        if (!take_value(self, text, block, n))
+            return 0;
+    } while (take(text, ','));
+    return take(text, '}');
+}
+
+static int take_row(Reader *self, Text *text, Block *block) {
+    if (!open_row(self, block) || !take_object(self, text, block, -1))
+        return 0;
     settle_row(self, block);
     block->rows++;
     return 1;
@@ -421,14 +436,24 @@ static PyObject *result_of(const Reader *self, const Block *block) {
     return result;
 }
 
+static int take_whole_object(Reader *self, const Py_buffer *data, Block *block, int part) {
+    Text text = {data->buf, (const char *)data->buf + data->len};
+    if (!take_object(self, &text, block, part))
+        return 0;
+    skip_space(&text);
+    return text.at == text.end;
+}
+
+static int check_filled(const Reader *self) {
+    if (!self->held)
+        PyErr_SetString(PyExc_RuntimeError, "the reader was never filled");
+    return self->held;
+}
+
 static PyObject *Reader_read(Reader *self, PyObject *args) {
     Py_buffer data;
     Py_ssize_t most;
-    if (!self->held) {
-        PyErr_SetString(PyExc_RuntimeError, "the reader was never filled");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "y*n", &data, &most))
+    if (!check_filled(self) || !PyArg_ParseTuple(args, "y*n", &data, &most))
         return NULL;
     Block block = {0};
     PyObject *result = NULL;
@@ -446,6 +471,28 @@ static PyObject *Reader_read(Reader *self, PyObject *args) {
     return result;
 }
 
+static PyObject *Reader_read_parts(Reader *self, PyObject *args) {
+    Py_buffer first, second;
+    if (!check_filled(self) || !PyArg_ParseTuple(args, "y*y*", &first, &second))
+        return NULL;
+    Block block = {0};
+    PyObject *result = NULL;
+    if (!open_block(self, &block)) {
+        PyErr_NoMemory();
+    } else if (open_row(self, &block) && take_whole_object(self, &first, &block, 0) &&
+               take_whole_object(self, &second, &block, 1)) {
+        settle_row(self, &block);
+        block.rows++;
+        result = result_of(self, &block);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+    close_block(&block);
+    PyBuffer_Release(&first);
+    PyBuffer_Release(&second);
+    return result;
+}
+
 static int fill_table(Reader *self, PyObject *plan) {
     self->count = PyTuple_GET_SIZE(plan);
     self->table = PyMem_Calloc((size_t)self->count + 1, sizeof(Name));
@@ -458,7 +505,8 @@ static int fill_table(Reader *self, PyObject *plan) {
         PyObject *text;
         unsigned long long salt;
         long long missing;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(plan, n), "UinKL", &text, &name->kind, &name->place, &salt, &missing))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(plan, n), "UinKLi", &text, &name->kind, &name->place, &salt, &missing,
+                              &name->part))
             return -1;
         PyTuple_SET_ITEM(self->names, n, Py_NewRef(text));
         name->text = PyUnicode_AsUTF8AndSize(text, &name->size);
@@ -560,7 +608,42 @@ static PyObject *read_keys(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* find(keys, values, bits, reach, wanted, salt): a number for each wanted key, in bytes; as KeyIndex.find. */
+static PyObject *find(PyObject *module, PyObject *args) {
+    Py_buffer wanted;
+    PyObject *keys, *values, *result = NULL;
+    unsigned long long salt;
+    long long reach;
+    Reader index = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOiLy*K", &keys, &values, &index.bits, &reach, &wanted, &salt))
+        return NULL;
+    index.reach = reach;
+    if (PyObject_GetBuffer(keys, &index.keys, PyBUF_SIMPLE) == 0) {
+        if (PyObject_GetBuffer(values, &index.values, PyBUF_SIMPLE) == 0) {
+            Py_ssize_t count = wanted.len / 8;
+            const uint64_t *key = wanted.buf;
+            if (check_index(&index) == 0)
+                result = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int32_t));
+            if (result != NULL) {
+                int32_t *found = (int32_t *)PyBytes_AS_STRING(result);
+                for (Py_ssize_t n = 0; n < count; n++) {
+                    if (n + AHEAD < count)
+                        expect(&index, key[n + AHEAD] ^ salt);
+                    found[n] = (int32_t)look_up(&index, key[n] ^ salt);
+                }
+            }
+            PyBuffer_Release(&index.values);
+        }
+        PyBuffer_Release(&index.keys);
+    }
+    PyBuffer_Release(&wanted);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"find", find, METH_VARARGS,
+     "find(keys, values, bits, reach, wanted, salt): the numbers of wanted keys, once salted, in an index."},
     {"read_keys", read_keys, METH_VARARGS,
      "read_keys(data, integers, most): the key of each category of a list, or None where one is out of the ordinary."},
     {NULL, NULL, 0, NULL},
@@ -569,6 +652,8 @@ static PyMethodDef functions[] = {
 static PyMethodDef Reader_methods[] = {
     {"read", (PyCFunction)Reader_read, METH_VARARGS,
      "read(data, most): (rows, numerics, ids, unknown, missing), or None where something is out of the ordinary."},
+    {"read_parts", (PyCFunction)Reader_read_parts, METH_VARARGS,
+     "read_parts(first, second): the same of one row in two objects, each with the names of its own part."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,6 +15,14 @@ import numpy.typing as npt
 
 from service.scoring.encoded import Ints
 
+_find: Callable[..., bytes] | None
+try:
+    from service.scoring import _reader
+
+    _find = _reader.find
+except ImportError:  # installed where there was no compiler
+    _find = None
+
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 
@@ -56,8 +64,15 @@ class KeyIndex:
         table[places], numbers[places] = keys, values[order]
         return cls(table, numbers, bits, reach)
 
-    def find(self, keys: Keys) -> Numbers:
-        """The values (n,) of keys (n,), ABSENT where there is none."""
+    def find(self, keys: Keys, salt: int = 0) -> Numbers:
+        """The values (n,) of keys (n,) once they are salted, ABSENT where there is none."""
+        if _find is not None:
+            wanted = np.ascontiguousarray(keys, np.uint64)
+            return np.frombuffer(_find(self.keys, self.values, self.bits, self.reach, wanted, salt), np.int32)
+        return self.find_by_arrays(keys ^ np.uint64(salt))
+
+    def find_by_arrays(self, keys: Keys) -> Numbers:
+        """The same of salted keys without the compiled module."""
         places = (keys >> np.uint64(64 - self.bits)).astype(np.int64)
         astray = np.flatnonzero(self.keys[places] != keys)
         for _ in range(self.reach):

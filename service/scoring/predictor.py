@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -37,7 +38,8 @@ class RowRequest(NamedTuple):
 class RankRequest(NamedTuple):
     """One user in one context, and the candidates: item ids, or objects with the item key and item features.
 
-    `keys` are the same candidates, where they have been read already: item ids alone.
+    `keys` are the same candidates, where they have been read already: item ids alone. `read` is the row of user and
+    context, where a version has read it already.
     """
 
     user: Values
@@ -45,6 +47,7 @@ class RankRequest(NamedTuple):
     context: Values = MappingProxyType({})
     explain: bool = False
     keys: ReadKeys | None = None
+    read: ReadRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Predictor:
         self._rows = RowEncoder(encoder)
         self._reader = self._rows.reader(name for name in (encoder.schema.unit, encoder.schema.item) if name)
         self._users = RowEncoder(encoder, ("user", "context"))
+        self._user_reader = self._users.reader([encoder.schema.unit] if encoder.schema.unit else [])
         items = RowEncoder(encoder, ("item",))
         self._finder = CandidateFinder(encoder.schema, encoder.layout, items.encode) if encoder.schema.item else None
         self._user_names = {feature.name for feature in encoder.schema.of_side("user")}
@@ -99,6 +103,10 @@ class Predictor:
         keys = read_ids(data, most, integers=self.catalog.items.integers)
         return None if keys is None else (Lazy(len(keys.keys), decode), keys)
 
+    def read_user(self, user: Any, context: Any) -> ReadRows | None:
+        """The row of these JSON objects of the user's and the context's features; None as for `read_rows`."""
+        return None if self._user_reader is None else self._user_reader.read_parts(user, context)
+
     def read_rows(self, data: Any, most: int, decode: Callable[[], Any]) -> RowRequest | None:
         """The request whose 'instances' are this JSON, at most so many; None where it takes more than a glance.
 
@@ -109,8 +117,9 @@ class Predictor:
 
     def has_read(self, request: RowRequest | RankRequest) -> bool:
         """Whether this version has read the request: then it knows all of its names."""
-        read = request.read if isinstance(request, RowRequest) else None
-        return read is not None and read.reader is self._reader
+        if isinstance(request, RowRequest):
+            return request.read is not None and request.read.reader is self._reader
+        return self._has_read_user(request) and request.keys is not None
 
     def encode(self, requests: Sequence[RowRequest | RankRequest], catalog: Catalog | None = None) -> Batch:
         """Encode requests as one, against the present catalog or the one given.
@@ -192,7 +201,7 @@ class Predictor:
         if found is None and len(requests) > 1:
             candidates = [item for one in requests for item in one.candidates]
         try:
-            users = self._users.encode([self._user(one) for one in requests])
+            users = self._encode_users(requests)
         except EncodeError as error:
             sides = {feature.name: feature.side for feature in self.schema.features}
             faults = _placed(error, lambda _, name: (sides[name], name)).faults
@@ -202,6 +211,15 @@ class Predictor:
                 faults = [*faults, *more.faults]
             raise EncodeError(faults) from None
         return users, self._finder.find(candidates, catalog) if found is None else found
+
+    def _encode_users(self, requests: Sequence[RankRequest]) -> Encoded:
+        if all(map(self._has_read_user, requests)):
+            with suppress(Odd):
+                return self._users.finish([one.read for one in requests if one.read is not None])
+        return self._users.encode([self._user(one) for one in requests])
+
+    def _has_read_user(self, request: RankRequest) -> bool:
+        return request.read is not None and request.read.reader is self._user_reader
 
     def _find(self, requests: Sequence[RankRequest], catalog: Catalog) -> Items | None:
         """The candidates of all requests where these have been read, and the catalog has each."""

@@ -6,7 +6,7 @@ does the same value by value, and is what a test holds it equal to. Without the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -42,20 +42,24 @@ class ReadRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How one name's values are read; `place` is a column of the numerics, or of the ids."""
+    """How one name's values are read; `place` is a column of the numerics, or of the ids.
+
+    `part` is 1 where a row comes in two objects and the second has it.
+    """
 
     name: str
     kind: int
     place: int = 0
     salt: int = 0
     missing: int = 0
+    part: int = 0
 
 
 class RowReader:
     """Reads the rows of one version: N numerics and C id columns, all categories by one index."""
 
     def __init__(self, entries: Sequence[Entry], numerics: int, ids: int, index: KeyIndex) -> None:
-        plan = tuple((one.name, one.kind, one.place, one.salt, one.missing) for one in entries)
+        plan = tuple((one.name, one.kind, one.place, one.salt, one.missing, one.part) for one in entries)
         self._numerics, self._ids = numerics, ids
         self._reader = Reader(plan, numerics, ids, index.keys, index.values, index.bits, index.reach)
 
@@ -65,6 +69,11 @@ class RowReader:
         None where it is not for this reader.
         """
         found = self._reader.read(data, most)
+        return None if found is None else ReadRows(self, *found)
+
+    def read_parts(self, first: Any, second: Any) -> ReadRows | None:
+        """One row whose names come in two JSON objects, each the names of its own part; None as above."""
+        found = self._reader.read_parts(first, second)
         return None if found is None else ReadRows(self, *found)
 
     def together(self, read: Sequence[ReadRows]) -> tuple[npt.NDArray[np.float64], Ints]:
@@ -97,6 +106,28 @@ def read_ids(data: Any, most: int, *, integers: bool) -> ReadKeys | None:
 def is_compiled() -> bool:
     """Whether there is a compiled reader at all."""
     return Reader is not None
+
+
+class LazyObject(Mapping[str, object]):
+    """A JSON object that is decoded only where somebody looks into it."""
+
+    def __init__(self, decode: Callable[[], Mapping[str, object]]) -> None:
+        self._decode = decode
+        self._parts: Mapping[str, object] | None = None
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __getitem__(self, key: str) -> object:
+        return self._decoded()[key]
+
+    def _decoded(self) -> Mapping[str, object]:
+        if self._parts is None:
+            self._parts = self._decode()
+        return self._parts
 
 
 class Lazy(Sequence[T]):

@@ -7,6 +7,7 @@ out of the ordinary - a value that breaks a rule, most of all - goes the long wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -59,6 +60,9 @@ class RowEncoder:
         if index is None or self._others or not is_compiled():
             return None
         entries = [*self._numbers.entries(), *self._categories.entries()]
+        if "item" not in self._sides:  # their names come in two objects
+            second = {one.feature.name for one in self._encoder.fields if one.feature.side == "context"}
+            entries = [replace(one, part=int(one.name in second)) for one in entries]
         names = {one.name for one in entries}
         entries += [Entry(name, OTHER) for name in others if name not in names]
         return RowReader(entries, len(self._numbers), self._columns, index)

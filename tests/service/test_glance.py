@@ -22,6 +22,9 @@ class Reading:
     def read_rows(self, data, most, decode):
         return RowRequest(decode())
 
+    def read_user(self, user, context):
+        return None
+
     def read_candidates(self, data, most, decode):
         return decode(), KEYS
 
@@ -64,6 +67,8 @@ def test_the_usual_ranking_is_assigned_and_read():
         {"user": {}, "candidates": [1], "unit_id": "u", "top_k": "1"},
         {"user": {}, "candidates": [1], "unit_id": "u", "explain": True},
         {"user": [], "candidates": [1], "unit_id": "u"},
+        {"user": None, "candidates": [1], "unit_id": "u"},
+        {"user": {}, "context": [], "candidates": [1], "unit_id": "u"},
         {"user": {}, "candidates": [1]},
         {"unit_id": "u"},
         [],

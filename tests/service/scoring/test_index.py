@@ -32,6 +32,13 @@ def test_keys_that_crowd_one_place_are_all_found() -> None:
     assert index.find(np.array([1000, 2**63], np.uint64)).tolist() == [ABSENT, ABSENT]
 
 
+@given(st.lists(st.integers(0, 40), unique=True), st.lists(st.integers(0, 50)), st.integers(0, 2**64 - 1))
+def test_the_compiled_way_and_that_of_arrays_find_the_same(known: list[int], wanted: list[int], salt: int) -> None:
+    index = KeyIndex.build(np.array(known, np.uint64) ^ np.uint64(salt), order(len(known)))
+    keys = np.array(wanted, np.uint64)
+    assert index.find(keys, salt).tolist() == index.find_by_arrays(keys ^ np.uint64(salt)).tolist()
+
+
 def test_a_text_that_stands_there_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         build_column(["a", "b", "a"], order(3))

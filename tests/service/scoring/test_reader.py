@@ -171,3 +171,65 @@ def test_lists_times_and_hashed_categories_have_no_reader() -> None:
     schema = FeatureSchema.parse([{"name": "f", "kind": "multi", "side": "user"}])
     encoder = FeatureEncoder.fit(schema, as_table(schema, [{"f": ["a"]}]))
     assert RowEncoder(encoder).reader([]) is None
+
+
+def parts_of(encoder: FeatureEncoder, row: dict[str, Any]) -> list[bytes]:
+    """A row's user and context features as JSON objects."""
+    sides = {one.name: one.side for one in encoder.schema.features}
+    return [
+        json.dumps({name: value for name, value in row.items() if sides[name] == side}).encode("utf-8", "surrogatepass")
+        for side in ("user", "context")
+    ]
+
+
+@quiet
+@given(world=worlds())
+def test_a_row_in_two_objects_is_read_as_one(world: Any) -> None:
+    schema, training, rows = world
+    encoder, sides = published(schema, training), ("user", "context")
+    rows_encoder = RowEncoder(encoder, sides)
+    reader = rows_encoder.reader([])
+    for row in rows if reader is not None else []:
+        found = reader.read_parts(*parts_of(encoder, row))
+        if found is None:
+            continue
+        own = {one.name: row[one.name] for one in schema.features if one.name in row and one.side in sides}
+        try:
+            wanted = encoder.encode_rows([own], sides)
+        except EncodeError:
+            with pytest.raises(Odd):
+                rows_encoder.finish([found])
+            continue
+        finished = rows_encoder.finish([found])
+        assert equal(finished, wanted)
+        assert (finished.unknown, finished.missing) == (wanted.unknown, wanted.missing)
+
+
+@pytest.mark.parametrize(
+    ("user", "context", "is_read"),
+    [
+        (b'{"age": 1}', b'{"hour": 2}', True),
+        (b'{"age": 1}', b"{}", True),
+        (b" {} ", b" {} ", True),
+        (b'{"age": 1, "hour": 2}', b"{}", False),
+        (b"{}", b'{"age": 1}', False),
+        (b'{"age": 1, "age": 1}', b"{}", False),
+        (b'{"age": 1}x', b"{}", False),
+        (b'{"age": 1},', b"{}", False),
+        (b'{"age": 1', b"{}", False),
+        (b"null", b"{}", False),
+        (b'{"age": 1}', b"null", False),
+        (b'{"age": 1}', b"", False),
+        (b'{"price": 1}', b"{}", False),
+    ],
+)
+def test_each_name_of_a_row_in_two_objects_has_its_own(user: bytes, context: bytes, is_read: bool) -> None:
+    features = [
+        {"name": name, "kind": "numeric", "side": side, "scaler": "none"}
+        for name, side in (("age", "user"), ("hour", "context"), ("price", "item"))
+    ]
+    features.append({"name": "city", "kind": "categorical", "side": "user"})
+    encoder = published(FeatureSchema.parse(features), [{"age": 1.0, "hour": 1.0, "price": 1.0, "city": "a"}])
+    reader = RowEncoder(encoder, ("user", "context")).reader([])
+    assert reader is not None
+    assert (reader.read_parts(user, context) is not None) == is_read
