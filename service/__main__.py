@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
     join = commands.add_parser("join", help="captured requests with their clicks, as a table to train on")
     join.add_argument("--capture", type=Path, required=True, metavar="DIR", help="what serve --capture wrote")
-    join.add_argument("--state", required=True, metavar="URL", help="the service's state, sqlite:///FILE")
+    join.add_argument("--state", required=True, metavar="URL", help="the service's state, as serve has it")
     join.add_argument("--output", type=Path, required=True, metavar="FILE.parquet")
     about = "folder of the versions: item features that were not sent come from their newest catalogs"
     join.add_argument("--artifacts", type=Path, metavar="DIR", help=about)
