@@ -72,10 +72,11 @@ def _join(given: argparse.Namespace) -> int:
 
 
 def _simulate(given: argparse.Namespace) -> int:
-    from service.simulation.run import Wish, simulate
+    from service.simulation.command import simulate
+    from service.simulation.run import Wish
 
-    wish = Wish(given.url, given.scenario, given.users, given.experiment, given.challenger, given.lift, given.seed)
-    return simulate(wish)
+    what = (given.url, given.scenario, given.users, given.experiment, given.challenger)
+    return simulate(Wish(*what, given.lift, given.seed, given.runs))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
 
     join = commands.add_parser("join", help="captured requests with their clicks, as a table to train on")
     join.add_argument("--capture", type=Path, required=True, metavar="DIR", help="what serve --capture wrote")
-    join.add_argument("--state", required=True, metavar="URL", help="the service's state, sqlite:///FILE")
+    join.add_argument("--state", required=True, metavar="URL", help="the service's state, as serve has it")
     join.add_argument("--output", type=Path, required=True, metavar="FILE.parquet")
     about = "folder of the versions: item features that were not sent come from their newest catalogs"
     join.add_argument("--artifacts", type=Path, metavar="DIR", help=about)
@@ -125,6 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--challenger", metavar="VERSION", help=about)
     simulate.add_argument("--lift", type=float, default=0.1, metavar="L", help="of scenario lift (default: 0.1)")
     simulate.add_argument("--seed", type=int, default=0, metavar="N", help="other users for another (default: 0)")
+    about = "so many experiments, NAME-1 and on, looked at again and again; prints how often each verdict ever came"
+    simulate.add_argument("--runs", type=_positive, default=1, metavar="N", help=about)
     simulate.set_defaults(run=_simulate)
 
     return parser

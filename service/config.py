@@ -32,7 +32,7 @@ class Settings:
     """Everything `serve` can be told. Sizes in their named units, times in seconds unless the name says otherwise."""
 
     artifacts: Path = Path("artifacts")
-    state: str = "sqlite:///twinrank.db"
+    state: str = field(default="sqlite:///twinrank.db", repr=False)  # may have a password
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
@@ -105,10 +105,11 @@ def _check(right: bool, name: str, rule: str) -> None:
 
 
 def _check_state(url: str) -> None:
-    if url.startswith(("postgresql:", "postgresql+", "postgres:")):
-        raise SettingsError("--state: PostgreSQL is not built yet; use sqlite:///FILE")
-    path = url.removeprefix("sqlite:///")
-    _check(path != url and path not in ("", ":memory:"), "state", f"{url!r} is not of the form sqlite:///FILE")
+    if url.startswith(("postgresql://", "postgres://")):
+        return
+    path, form = url.removeprefix("sqlite:///"), "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+    shown = repr(url) if "@" not in url else "what was given"  # it may have a password
+    _check(path != url and path not in ("", ":memory:"), "state", f"{shown} is not of the form {form}")
 
 
 def _check_built(settings: Settings) -> None:
@@ -163,7 +164,7 @@ def _choice(*known: str) -> Callable[[str], str]:
 # Option, what it shows in --help, how its text is read, what it is for.
 OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("artifacts", "DIR", _folder, "folder of the versions (default: artifacts)"),
-    ("state", "URL", str, "shared state, sqlite:///FILE (default: sqlite:///twinrank.db)"),
+    ("state", "URL", str, "shared state, sqlite:///FILE or postgresql://... (default: sqlite:///twinrank.db)"),
     ("host", "H", str, "address to bind (default: 127.0.0.1)"),
     ("port", "P", _whole, "port to bind; 0 takes a free one (default: 8080)"),
     ("workers", "N", _whole, "worker processes (default: 1)"),

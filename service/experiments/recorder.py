@@ -84,7 +84,7 @@ class Recorder:
         return group
 
     def _write(self, group: Sequence[Waiting]) -> list[Recorded]:
-        with self._store.transaction() as change:
+        with self._store.adding() as change:
             return record(change, [events for events, _ in group])
 
 

@@ -30,7 +30,7 @@ def write(store: StateStore, taken: Taken) -> Written:
     if not (taken.cells or taken.units or taken.answers):
         return written
     answers = sorted((packed(one) for one in taken.answers), key=lambda one: (one.experiment, one.prediction))
-    with store.transaction() as change:
+    with store.adding() as change:
         change.counts.add({key: (*counts, 0, 0) for key, counts in taken.cells.items()})
         for epoch in sorted(taken.units):
             written.units[epoch] = change.counts.add_units(epoch, taken.units[epoch])

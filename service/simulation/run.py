@@ -1,12 +1,11 @@
-"""python -m service simulate: sends synthetic users, tells their clicks, and prints the verdict that comes of it."""
+"""One simulation: sends synthetic users, tells their clicks, and gives the report that comes of it."""
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -35,23 +34,14 @@ class Wish:
     challenger: str | None = None
     lift: float = 0.1
     seed: int = 0
+    runs: int = 1
     threads: int = 4
 
 
-def simulate(wish: Wish) -> int:
-    """Run one simulation; the exit code."""
-    try:
-        gateway = Gateway(wish.url, os.environ.get("TWINRANK_ADMIN_TOKEN"))
-        report = run(gateway, wish)
-    except GatewayError as error:
-        print(f"python -m service simulate: {error}", file=sys.stderr)
-        return 1
-    print("\n".join(lines(report, wish)))
-    return 0
-
-
-def run(gateway: Gateway, wish: Wish, *, out: TextIO = sys.stderr) -> dict[str, Any]:
-    """Simulate, and give the experiment's report. Raises GatewayError."""
+def run(
+    gateway: Gateway, wish: Wish, *, out: TextIO = sys.stderr, look: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """Simulate, and give the experiment's report; `look` gets those on the way there too. Raises GatewayError."""
     truth = prepare(gateway, wish)
     schema, begun = gateway.schema(truth.default), time.monotonic()
     coming = visits(truth, schema, wish.users, wish.seed)
@@ -64,6 +54,8 @@ def run(gateway: Gateway, wish: Wish, *, out: TextIO = sys.stderr) -> dict[str, 
             total, events = total + len(group), events + len(told)
             list(pool.map(gateway.feedback, _groups(told, EVENTS)))
             seen = int(group[-1].unit.rpartition("-")[2]) + 1
+            if look is not None:
+                look(gateway.report(truth.split.experiment))
             _show(out, seen, wish.users, f"{total} requests, {events} events, {time.monotonic() - begun:.0f} s")
     print(file=out)
     time.sleep(SETTLE_SECONDS)

@@ -50,9 +50,7 @@ class Samples:
     def add(self, experiment: str, answers: Iterable[Kept]) -> int:
         """Keep answers of one experiment, as far as its sample takes them; how often that was halved by now."""
         bulk.insert_new(self._connection, tables.kept_samples, [(experiment, 0, 0)])
-        here = tables.kept_samples.c.experiment == experiment
-        # Written before it is read: on PostgreSQL that takes the row's lock.
-        self._connection.execute(tables.kept_samples.update().where(here).values(experiment=experiment))
+        here = self._hold(experiment)
         row = self._connection.execute(sa.select(tables.kept_samples).where(here)).one()
         halvings, held = row.halvings, row.held
         below = [one for one in answers if one.draw < DRAWS >> halvings]
@@ -74,8 +72,11 @@ class Samples:
     def forget(self, before: float, most: int) -> int:
         """Remove up to `most` answers given before a time, and what was seen of such; how many rows went."""
         answer, event = tables.kept.c, tables.kept_events.c
-        old = sa.select(answer.prediction).where(answer.at < int(before)).limit(most)
-        delete = tables.kept.delete().where(answer.prediction.in_(old))
+        old = sa.select(answer.prediction, answer.experiment, answer.weight).where(answer.at < int(before)).limit(most)
+        found = self._connection.execute(old).all()
+        for experiment in sorted({row.experiment for row in found}):
+            self._hold(experiment)
+        delete = tables.kept.delete().where(answer.prediction.in_([row.prediction for row in found]))
         gone = self._connection.execute(delete.returning(answer.prediction, answer.experiment, answer.weight)).all()
         if gone:
             ids = [row.prediction for row in gone]
@@ -103,6 +104,13 @@ class Samples:
             tables.kept_events, tables.kept, event.prediction == answer.prediction
         )
         return [Seen(*row) for row in self._connection.execute(query.where(answer.experiment == experiment))]
+
+    def _hold(self, experiment: str) -> sa.ColumnElement[bool]:
+        """Take the lock of an experiment's sample, before that of any of its answers; which row that is."""
+        here = tables.kept_samples.c.experiment == experiment
+        # On PostgreSQL a row that was written is locked until the transaction ends.
+        self._connection.execute(tables.kept_samples.update().where(here).values(experiment=experiment))
+        return here
 
     def _remove(self, *where: sa.ColumnElement[bool]) -> int:
         """Remove the answers for which all of `where` holds; what they weighed."""

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.state import bulk, tables
+from service.state import bulk, databases, tables
 from service.state.counts import Counts
 from service.state.document import Document
 from service.state.samples import Samples
@@ -33,14 +33,20 @@ class StateStore:
     @classmethod
     def open(cls, url: str) -> StateStore:
         """Open or make the store, and write to it once, so that one that cannot be written fails here."""
-        store = cls(tables.open_engine(url))
+        named = f"--state: cannot use {databases.shown(url)}"
+        try:
+            store = cls(databases.open_engine(url))
+        except (SQLAlchemyError, ValueError):
+            raise StateError(f"{named}: it is no URL of a database") from None
+        except ModuleNotFoundError as error:
+            raise StateError(f"{named}: its driver is not installed ({error.name})") from None
         try:
             with store.transaction() as change:
                 change.prepare()
         except StateError as error:
             store.close()
-            raise StateError(f"--state: cannot use {url}: {error}") from error
-        store._file = tables.file_of(store._engine)
+            raise StateError(f"{named}: {error}") from error
+        store._file = databases.file_of(store._engine)
         return store
 
     def close(self) -> None:
@@ -57,13 +63,22 @@ class StateStore:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """A change: alone with the store from its first read on, all or nothing."""
+        with self._connection(writes=True, alone=True) as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def adding(self) -> Iterator[Transaction]:
+        """A change that only adds to what is counted, all or nothing: several may be under way at once.
+
+        They take rows in one order, so that no two wait for each other: event keys, cells, units, samples.
+        """
         with self._connection(writes=True) as connection:
             yield Transaction(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A view of the store at one moment."""
-        with self._connection(writes=False) as connection:
+        with self._connection() as connection:
             yield Transaction(connection)
 
     def document(self) -> Document:
@@ -90,15 +105,16 @@ class StateStore:
             change.forget(replica, worker)
 
     @contextmanager
-    def _connection(self, *, writes: bool) -> Iterator[sa.Connection]:
-        if self._file is not None and tables.file_of(self._engine) != self._file:
+    def _connection(self, *, writes: bool = False, alone: bool = False) -> Iterator[sa.Connection]:
+        if self._file is not None and databases.file_of(self._engine) != self._file:
             # An open file that was moved away takes writes that nobody will ever read.
             raise StateError("its file was moved, replaced or removed under the running service; restart the service")
+        options = databases.begin_options(self._engine, writes=writes, alone=alone)
         try:
-            with self._engine.connect() as connection, connection.execution_options(writes=writes).begin():
+            with self._engine.connect() as connection, connection.execution_options(**options).begin():
                 yield connection
         except SQLAlchemyError as error:
-            raise StateError(str(getattr(error, "orig", None) or error).splitlines()[0]) from error
+            raise StateError(_said(error)) from error
 
 
 class Transaction:
@@ -194,6 +210,12 @@ class Transaction:
         row = {"epoch": new.epoch, "revision": new.revision, "body": new.body()}
         self._connection.execute(tables.document.update().values(row))
         return new
+
+
+def _said(error: SQLAlchemyError) -> str:
+    """The database's own words, in one line."""
+    lines = str(getattr(error, "orig", None) or error).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _is(worker: Worker) -> sa.ColumnElement[bool]:

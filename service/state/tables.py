@@ -1,15 +1,10 @@
-"""The tables, and how a database is opened. Nothing here but `_sqlite` knows which database it is."""
+"""The tables, in any database."""
 
 from __future__ import annotations
-
-import os
-import sqlite3
-from typing import Any
 
 import sqlalchemy as sa
 
 FORMAT = 1
-BUSY_SECONDS = 5.0
 
 metadata = sa.MetaData()
 
@@ -139,34 +134,3 @@ kept_samples = sa.Table(
     sa.Column("halvings", sa.Integer, nullable=False),
     sa.Column("held", sa.BigInteger, nullable=False),
 )
-
-
-def open_engine(url: str) -> sa.Engine:
-    """An engine whose connections are ready for use by several processes at once."""
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-    if engine.dialect.name == "sqlite":
-        _sqlite(engine)
-    return engine
-
-
-def file_of(engine: sa.Engine) -> tuple[int, int] | None:
-    """Which file the engine's database is, None where it is none or not there."""
-    try:
-        found = os.stat(engine.url.database or "") if engine.dialect.name == "sqlite" else None
-    except OSError:
-        return None
-    return None if found is None else (found.st_dev, found.st_ino)
-
-
-def _sqlite(engine: sa.Engine) -> None:
-    @sa.event.listens_for(engine, "connect")
-    def connect(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # transactions begin where we say, not where the driver guesses
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # what was answered 200 outlives a power cut
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        # A change takes the write lock before it reads, so two changes at once have one order.
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

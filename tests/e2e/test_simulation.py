@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,14 +29,22 @@ def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def simulate(
-    service: Service, scenario: str, users: int, *more: str, challenger: str = "v1", name: str = ""
+    service: Service,
+    scenario: str,
+    users: int,
+    *more: str,
+    challenger: str = "v1",
+    name: str = "",
+    report: bool = True,
 ) -> tuple[str, dict[str, Any]]:
     """(what was printed, the report)."""
     command = [sys.executable, "-m", "service", "simulate", "--url", service.url, "--scenario", scenario]
     command += ["--users", str(users), "--experiment", name or scenario, "--challenger", challenger, *more]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TWINRANK_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False, env=clean)
     assert done.returncode == 0, done.stderr
+    if not report:
+        return done.stdout, {}
     return done.stdout, httpx.get(f"{service.url}/experiments/{name or scenario}", timeout=30).json()
 
 
@@ -79,3 +88,30 @@ def test_a_plan_is_part_of_the_report(running: Service) -> None:
     assert running.put("/experiments/planned/plan", plan).status_code == 200
     report = httpx.get(f"{running.url}/experiments/planned", timeout=30).json()
     assert (report["plan"]["state"], report["plan"]["version"]) == ("running", "v1")
+
+
+def series(service: Service, scenario: str, runs: int, users: int, *more: str) -> dict[str, int]:
+    """In how many of many experiments each verdict ever came, as the command prints it."""
+    printed, _ = simulate(service, scenario, users, "--runs", str(runs), *more, name=f"{scenario}-many", report=False)
+    print(printed)
+    return {what: int(hits) for what, hits in re.findall(r"^  (.+): (\d+) of \d+ ", printed, re.MULTILINE)}
+
+
+@pytest.mark.slow
+def test_hardly_one_of_20_experiments_without_a_difference_is_ever_judged(running: Service) -> None:
+    found = series(running, "aa", 20, 500)
+    assert found["ever better"] + found["ever worse"] <= 3  # of 5 % each, more than 3 of 20 come once in 60 times
+    assert (found["ever broken"], found["split ever a mismatch"]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_lost_users_are_told_as_a_broken_split(running: Service) -> None:
+    found = series(running, "srm", 3, 15_000)
+    assert found["split ever in doubt (warning or mismatch)"] >= 2
+    assert found["ever better"] + found["ever worse"] <= 1
+
+
+@pytest.mark.slow
+def test_most_large_lifts_are_found(running: Service) -> None:
+    found = series(running, "lift", 10, 1_000, "--lift", "0.6")
+    assert (found["ever better"] >= 8, found["ever worse"]) == (True, 0)

@@ -28,3 +28,9 @@ def _artifacts(published, tmp_path):
 def _config(artifacts, tmp_path):
     """A service whose state begins with v1 alone."""
     return settings(artifacts, tmp_path / "state.db", weights={"v1": 1.0}, load="none")
+
+
+@pytest.fixture(name="state")
+def _state(tmp_path):
+    """The URL of an empty state. A file whose tests are to hold in every database has a fixture of this name."""
+    return f"sqlite:///{tmp_path}/state.db"

@@ -145,7 +145,7 @@ def test_a_body_that_names_no_revision_is_422(artifacts, tmp_path, body, loc):
         assert answer.json()["detail"][0]["loc"] == ["body", loc]
         assert one.registry.catalog("v3") == 0
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @with_two_versions

@@ -112,7 +112,7 @@ def test_scores_are_those_of_the_whole_parser(artifacts, tmp_path):
         assert glanced["assignment"] == parsed["assignment"]
         assert glanced["predictions"] == parsed["predictions"]
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the reader was not compiled here")
@@ -128,4 +128,4 @@ def test_a_ranking_is_answered_as_by_the_whole_parser(artifacts, tmp_path, candi
         for key in ("assignment", "ranking", "unknown_items", "detail"):
             assert glanced.json().get(key) == parsed.json().get(key)
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")

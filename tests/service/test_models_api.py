@@ -76,7 +76,7 @@ def test_se03_what_is_no_name_is_422_and_nothing_is_touched(artifacts, tmp_path,
         assert answer.status_code == 422, answer.text
         assert await listing(one) == before
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @with_two_versions
@@ -112,7 +112,7 @@ def test_each_change_of_weights_or_versions_is_logged(artifacts, tmp_path, caplo
         await one.put("/models/v3")
         await one.client.delete("/models/v2")
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
     assert caplog.messages.count("weights") == 1
     assert {"load asked for", "unloaded"} <= set(caplog.messages)
     [change] = [record for record in caplog.records if record.message == "weights"]
@@ -130,7 +130,7 @@ def test_ld01_a_version_of_another_scikit_learn_is_422_with_both_versions(artifa
         assert "0.24.2" in answer.json()["detail"]
         assert (await one.predict()).status_code == 200
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 def cut(path):
@@ -158,7 +158,7 @@ def test_ld02_a_broken_version_is_422_and_names_the_file(artifacts, tmp_path, na
         assert (await one.weights({"v3": 1})).status_code == 409
         assert json.loads(before)["weights"] == (await one.get("/models")).json()["weights"]
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 def test_a_version_published_later_is_listed_and_loads(artifacts, tmp_path, published):
@@ -169,7 +169,7 @@ def test_a_version_published_later_is_listed_and_loads(artifacts, tmp_path, publ
         shutil.copytree(published / "v3", artifacts / "v3")
         assert (await one.put("/models/v3")).status_code == 200
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 def test_folders_of_work_in_progress_are_never_listed(artifacts, tmp_path, published):
@@ -179,7 +179,7 @@ def test_folders_of_work_in_progress_are_never_listed(artifacts, tmp_path, publi
     async def check(one):
         assert list(await one.states()) == ["v1", "v2", "v3"]
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @with_two_versions

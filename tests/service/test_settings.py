@@ -29,7 +29,7 @@ def test_every_option_is_also_read_from_its_variable(option):
     variable = "TWINRANK_" + option.upper().replace("-", "_")
     parser = argparse.ArgumentParser()
     add_options(parser)
-    odds = {"artifacts": "s3://bucket", "capture": "s3://bucket", "state": "postgresql://x"}
+    odds = {"artifacts": "s3://bucket", "capture": "s3://bucket", "state": "mysql://x"}
     odd = odds.get(option, "nonsense!")
     if option == "host":
         assert read(TWINRANK_HOST="::1").host == "::1"
@@ -53,6 +53,7 @@ def test_every_option_is_also_read_from_its_variable(option):
         (["--weights", "../v1=1"], "--weights"),
         (["--state", "sqlite://"], "--state"),
         (["--state", "twinrank.db"], "--state"),
+        (["--state", "mysql://me@host/db"], "--state: what was given is not of the form sqlite:///FILE or postgresql:"),
         (["--load", "some"], "--load: 'some' is none of newest, all, none"),
         (["--gpu-memory-fraction", "0"], "--gpu-memory-fraction: must be more than 0"),
         (["--gpu-memory-fraction", "1.5"], "--gpu-memory-fraction: .* at most 1"),
@@ -70,7 +71,6 @@ def test_a_wrong_value_is_refused_by_the_options_name(argv, says):
     [
         ["--fallback", "default"],
         ["--artifacts", "s3://bucket/prefix"],
-        ["--state", "postgresql://host/db"],
     ],
 )
 def test_what_is_not_built_yet_says_so(argv):
@@ -81,6 +81,13 @@ def test_what_is_not_built_yet_says_so(argv):
 def test_what_is_not_built_yet_is_taken_at_its_default():
     defaults = ["--fallback", "off"]
     assert read(*defaults) == read()
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:hush@host/db", "postgres://host/db"])
+def test_postgresql_is_a_state_and_its_password_is_not_shown(url):
+    settings = read("--state", url)
+    assert settings.state == url
+    assert "hush" not in repr(settings)
 
 
 def test_weights_are_read_as_a_map():

@@ -14,8 +14,8 @@ from service.state.workers import LIVE_SECONDS, overall, replicas
 
 
 @pytest.fixture(name="url")
-def _url(tmp_path):
-    return f"sqlite:///{tmp_path}/state.db"
+def _url(any_state):
+    return any_state
 
 
 @pytest.fixture(name="store")
@@ -159,6 +159,20 @@ def test_a_state_that_cannot_be_written_names_the_option(tmp_path, where):
         StateStore.open(f"sqlite:///{tmp_path}/{where}")
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://me:hush@127.0.0.1:9/db", r"cannot use postgresql://me:\*\*\*@127.0.0.1:9/db: .*refused"),
+        ("postgresql://me@host:port/db", "cannot use what was given"),
+        ("postgresql:///db?host=/nowhere", "cannot use postgresql:///db.*nowhere"),
+    ],
+)
+def test_a_postgresql_that_cannot_be_reached_names_the_option_without_its_password(url, says):
+    with pytest.raises(StateError, match=f"^--state: {says}") as caught:
+        StateStore.open(url)
+    assert "hush" not in str(caught.value)
+
+
 def test_a_file_that_is_no_database_names_the_option(tmp_path):
     (tmp_path / "state.db").write_text("hello, this is no database at all" * 40)
     with pytest.raises(StateError, match=r"--state: .*not a database"):
@@ -227,3 +241,45 @@ def test_a_replica_has_an_epoch_once_all_its_workers_do():
     rows = [worker("w0", epoch=3, since=10.0), worker("w1", epoch=2, since=9.0), worker("w0", replica="r2", epoch=3)]
     assert replicas(rows)["r1"] == (2, 10.0)
     assert replicas(rows)["r2"][0] == 3
+
+
+def test_those_who_add_do_not_wait_for_each_other_and_a_change_not_for_them(cluster):
+    with StateStore.open(cluster.state()) as store, store.adding() as one:
+        assert one.counts.take_keys([b"a" * 16]) == {b"a" * 16}
+        with store.adding() as other:
+            assert other.counts.take_keys([b"b" * 16]) == {b"b" * 16}
+        with store.transaction() as change:
+            change.put_loaded({"v1": 1})
+        assert store.revision() == 1
+
+
+def test_an_event_that_two_add_at_once_is_new_to_one_of_them(cluster):
+    with StateStore.open(cluster.state()) as store, ThreadPoolExecutor(4) as pool:
+
+        def take(_):
+            with store.adding() as change:
+                return len(change.counts.take_keys([bytes([n]) * 16 for n in range(200)]))
+
+        assert sorted(pool.map(take, range(4))) == [0, 0, 0, 200]
+
+
+def test_a_view_does_not_see_what_is_changed_meanwhile(store):
+    with store.reading() as view:
+        assert view.revision() == 0
+        with store.transaction() as change:
+            change.put_loaded({"v1": 1})
+        assert view.revision() == 0
+    assert store.revision() == 1
+
+
+def test_a_store_that_was_gone_is_used_again_once_it_is_back(cluster):
+    with StateStore.open(cluster.state()) as store:
+        store.tell(worker("w0"))
+        cluster.stop()
+        try:
+            with pytest.raises(StateError):
+                store.revision()
+        finally:
+            cluster.start()
+        store.tell(worker("w1"))
+        assert [row.worker for row in store.workers()] == ["w0", "w1"]

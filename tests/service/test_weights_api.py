@@ -51,7 +51,7 @@ def test_if_match_of_the_current_epoch_is_let_through(artifacts, tmp_path, sent)
     async def check(one):
         assert (await one.weights({"v2": 1}, headers={"If-Match": sent})).status_code == 200
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @pytest.mark.parametrize("sent", ['"2"', 'W/"1"', "1", '"01"', '"2", W/"1"', ""])
@@ -61,7 +61,7 @@ def test_if_match_of_anything_else_is_412_with_the_document(artifacts, tmp_path,
         assert (answer.status_code, answer.headers["etag"]) == (412, '"1"')
         assert (answer.json()["epoch"], answer.json()["weights"]) == (1, {"v1": 90, "v2": 10})
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @with_two_versions
@@ -184,7 +184,7 @@ def test_a_rollback_to_what_is_no_epoch_is_422(artifacts, tmp_path, epoch):
     async def check(one):
         assert (await one.client.post("/models/weights/rollback", json={"epoch": epoch})).status_code == 422
 
-    with_two_versions(check)(artifacts, tmp_path)
+    with_two_versions(check)(artifacts, f"sqlite:///{tmp_path}/state.db")
 
 
 @with_two_versions

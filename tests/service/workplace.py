@@ -93,17 +93,18 @@ def _to_load(one: Worker) -> str | None:
     return f"{left} are not loaded yet" if left else None
 
 
-def settings(artifacts: Path, state: Path, **more: Any) -> Settings:
+def settings(artifacts: Path, state: Path | str, **more: Any) -> Settings:
+    """Settings for tests; `state` is a file of SQLite, or a URL."""
     more = {"budget_ms": 60_000.0, **more}  # several tests share the cores: time is what but a few of them are about
-    return Settings(artifacts=artifacts, state=f"sqlite:///{state}", **more)
+    return Settings(artifacts=artifacts, state=state if isinstance(state, str) else f"sqlite:///{state}", **more)
 
 
-def with_two_versions(check: Callable[..., Awaitable[None]]) -> Callable[[Path, Path], None]:
+def with_two_versions(check: Callable[..., Awaitable[None]]) -> Callable[[Path, str], None]:
     """A test of an async check on a worker where v1 has 90, v2 has 10 and v3 is on disk alone."""
 
-    def run(artifacts: Path, tmp_path: Path) -> None:
+    def run(artifacts: Path, state: str) -> None:
         async def main() -> None:
-            config = settings(artifacts, tmp_path / "state.db", weights={"v1": 90.0, "v2": 10.0}, load="none")
+            config = settings(artifacts, state, weights={"v1": 90.0, "v2": 10.0}, load="none")
             async with worker(config) as one:
                 await check(one)
 

@@ -8,6 +8,11 @@ from service.api.feedback import MAX_EVENTS
 from tests.service.workplace import settings, with_two_versions, worker, workers
 
 
+@pytest.fixture(name="state")
+def _state(any_state):
+    return any_state
+
+
 async def predicted(one, unit="u1", **more):
     body = {"user": {"age": 30}, "candidates": ["i1", "i2", "i3"], "unit_id": unit, **more}
     answer = await one.client.post("/predict", json=body)
@@ -181,18 +186,18 @@ async def test_no_events_are_no_fault(one):
     assert await result(one) == (0, 0, 0, 0)
 
 
-def test_feedback_needs_the_client_token_where_one_is_set(artifacts, tmp_path):
+def test_feedback_needs_the_client_token_where_one_is_set(artifacts, state):
     async def main():
-        async with worker(settings(artifacts, tmp_path / "state.db", client_token="hush")) as one:
+        async with worker(settings(artifacts, state, client_token="hush")) as one:
             assert (await send(one)).status_code == 401
             assert (await send(one, headers={"Authorization": "Bearer hush"})).status_code == 202
 
     asyncio.run(main())
 
 
-def test_any_worker_takes_what_any_other_predicted_and_counts_it_once(artifacts, tmp_path):
+def test_any_worker_takes_what_any_other_predicted_and_counts_it_once(artifacts, state):
     async def main():
-        config = settings(artifacts, tmp_path / "state.db", weights={"v1": 1.0}, load="none")
+        config = settings(artifacts, state, weights={"v1": 1.0}, load="none")
         async with workers(config, 2) as (first, second):
             events = [event(await predicted(first, f"u{n}")) for n in range(50)]
             found = await asyncio.gather(*(result(one, *events) for one in (first, second) * 4))
@@ -201,9 +206,9 @@ def test_any_worker_takes_what_any_other_predicted_and_counts_it_once(artifacts,
     asyncio.run(main())
 
 
-def test_the_ids_of_before_a_restart_are_good_after_it(artifacts, tmp_path):
+def test_the_ids_of_before_a_restart_are_good_after_it(artifacts, state):
     async def main():
-        config = settings(artifacts, tmp_path / "state.db")
+        config = settings(artifacts, state)
         async with worker(config) as one:
             prediction = await predicted(one)
         async with worker(config) as one:
@@ -212,14 +217,14 @@ def test_the_ids_of_before_a_restart_are_good_after_it(artifacts, tmp_path):
     asyncio.run(main())
 
 
-def test_a_changed_secret_is_good_beside_the_one_before(artifacts, tmp_path):
+def test_a_changed_secret_is_good_beside_the_one_before(artifacts, state):
     async def main():
         old, new = "an old secret, long", "a new secret, longer"
-        async with worker(settings(artifacts, tmp_path / "state.db", secret=old)) as one:
+        async with worker(settings(artifacts, state, secret=old)) as one:
             prediction = await predicted(one)
-        async with worker(settings(artifacts, tmp_path / "state.db", secret=f"{new},{old}")) as one:
+        async with worker(settings(artifacts, state, secret=f"{new},{old}")) as one:
             assert await result(one, event(prediction)) == (1, 0, 0, 0)
-        async with worker(settings(artifacts, tmp_path / "state.db", secret=new)) as one:
+        async with worker(settings(artifacts, state, secret=new)) as one:
             assert await result(one, event(prediction)) == (0, 0, 0, 1)
 
     asyncio.run(main())

@@ -21,6 +21,11 @@ from tests.service.workplace import settings, with_two_versions, worker, workers
 TRAFFIC = {"weights": {"v1": 90.0, "v2": 10.0}, "default": "v1", "experiment": "home", "coverage": 1.0}
 
 
+@pytest.fixture(name="state")
+def _state(any_state):
+    return any_state
+
+
 async def evidence(one, name="default"):
     await one.state["ledger"].flush()
     return await one.state["ledger"].evidence(name)
@@ -133,9 +138,9 @@ async def test_predictions_are_in_the_store_within_a_second(one):
     assert sum(arm.predictions.sum() for arm in found.epochs[0].arms) == 1
 
 
-def test_workers_counts_add_and_the_end_writes_what_is_left(artifacts, tmp_path):
+def test_workers_counts_add_and_the_end_writes_what_is_left(artifacts, state):
     async def main():
-        config = settings(artifacts, tmp_path / "state.db", weights={"v1": 1.0}, load="none")
+        config = settings(artifacts, state, weights={"v1": 1.0}, load="none")
         async with workers(config, 2) as team:
             for n in range(20):
                 await team[n % 2].predict("u1")
@@ -169,16 +174,16 @@ async def test_without_impressions_all_that_was_answered_is_joined(one):
     assert joined.clicked.tolist() == [False, True, False]
 
 
-def started(tmp_path):
-    store = StateStore.open(f"sqlite:///{tmp_path}/state.db")
+def started(state):
+    store = StateStore.open(state)
     with store.transaction() as change:
         change.put_traffic({**TRAFFIC, "shadow": None, "comment": ""}, who="test", undo=None)
     return store
 
 
-def test_shadow_scores_stand_beside_those_that_answered(tmp_path):
+def test_shadow_scores_stand_beside_those_that_answered(state):
     async def main():
-        with started(tmp_path) as store:
+        with started(state) as store:
             async with Ledger(Settings(), store) as ledger:
                 ticket = ledger.open(store.document(), "v1", "split", "u1", rows=False, shadowed=True)
                 assert ticket.fields.kept
@@ -194,9 +199,9 @@ def test_shadow_scores_stand_beside_those_that_answered(tmp_path):
     asyncio.run(main())
 
 
-def test_what_the_store_could_not_take_is_written_later(tmp_path):
+def test_what_the_store_could_not_take_is_written_later(state):
     async def main():
-        with started(tmp_path) as store:
+        with started(state) as store:
             async with Ledger(Settings(), store) as ledger:
                 ledger.close(ledger.open(store.document(), "v1", "split", "u1", rows=False), 200)
                 taken = ledger._tally.take([])
@@ -218,17 +223,17 @@ def kept(number, draw, at=1000):
     return Kept(number.to_bytes(4, "big"), "home", "v1", at, draw, 1, 4, b"\0" * 8, b"\0" * 4, None, None)
 
 
-def test_an_experiment_s_sample_is_halved_where_it_grows_too_large(tmp_path, monkeypatch):
+def test_an_experiment_s_sample_is_halved_where_it_grows_too_large(state, monkeypatch):
     monkeypatch.setattr(samples, "MOST_KEPT", 40)
-    with started(tmp_path) as store, store.transaction() as change:
+    with started(state) as store, store.transaction() as change:
         draws = [n * (DRAWS // 16) for n in range(16)]
         assert change.samples.add("home", [kept(n, draw) for n, draw in enumerate(draws)]) == 1
         assert sorted(one.draw for one in change.samples.kept("home")) == draws[:8]
 
 
-def test_a_sample_grows_again_once_the_window_has_taken_most_of_it(tmp_path, monkeypatch):
+def test_a_sample_grows_again_once_the_window_has_taken_most_of_it(state, monkeypatch):
     monkeypatch.setattr(samples, "MOST_KEPT", 40)
-    with started(tmp_path) as store, store.transaction() as change:
+    with started(state) as store, store.transaction() as change:
         change.samples.add("home", [kept(n, n * (DRAWS // 16)) for n in range(16)])
         assert change.samples.forget(2000, 100) == 8
         assert change.samples.add("home", [kept(99, 0, at=3000)]) == 0
@@ -244,8 +249,8 @@ def test_a_worker_keeps_a_share_that_falls_with_the_traffic():
     assert sampler.wants("home", DRAWS - 1, True)
 
 
-def test_old_keys_are_pruned_a_part_at_a_time(tmp_path):
-    with started(tmp_path) as store:
+def test_old_keys_are_pruned_a_part_at_a_time(state):
+    with started(state) as store:
         keys = {at.to_bytes(4, "big") + b"\0" * 12 for at in range(100, 200)}
         timeless = {ANYTIME + bytes([first]) + b"\0" * 14 for first in range(256)}
         with store.transaction() as change:
@@ -258,7 +263,7 @@ def test_old_keys_are_pruned_a_part_at_a_time(tmp_path):
 
 
 def test_a_state_file_of_before_the_ledger_opens(tmp_path):
-    with started(tmp_path):
+    with started(f"sqlite:///{tmp_path}/state.db"):
         pass
     file = sqlite3.connect(tmp_path / "state.db")
     tables = ["event_keys", "cells", "units", "unit_samples", "kept", "kept_events", "kept_samples", "signing_keys"]
@@ -271,9 +276,9 @@ def test_a_state_file_of_before_the_ledger_opens(tmp_path):
             assert change.counts.take_keys([b"k" * 16]) == {b"k" * 16}
 
 
-def test_a_document_without_a_split_gives_tickets_too(tmp_path):
+def test_a_document_without_a_split_gives_tickets_too(state):
     async def main():
-        with started(tmp_path) as store:
+        with started(state) as store:
             async with Ledger(Settings(), store) as ledger:
                 ticket = ledger.open(Document(), "", "default", "u1", rows=False)
                 ledger.close(ticket, 503)

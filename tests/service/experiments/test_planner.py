@@ -90,9 +90,9 @@ class Table:
 
 
 @pytest.fixture(name="store")
-def _store(tmp_path):
+def _store(any_state):
     """v1 has 90 and v2 10, at epoch 1."""
-    with StateStore.open(f"sqlite:///{tmp_path}/state.db") as store:
+    with StateStore.open(any_state) as store:
         with store.transaction() as change:
             changes.start(change, ["v1", "v2"], {"v1": 90, "v2": 10})
         ready = {"v1": VersionState("ready"), "v2": VersionState("ready")}

@@ -11,8 +11,8 @@ from service.state.counts import MOST_UNITS, limit
 
 
 @pytest.fixture(name="store")
-def _store(tmp_path):
-    with StateStore.open(f"sqlite:///{tmp_path}/state.db") as store:
+def _store(any_state):
+    with StateStore.open(any_state) as store:
         yield store
 
 
