@@ -99,7 +99,7 @@ class ModelConfig:
 class TrainConfig:
     """The loop. A learning rate of 0 is the optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example.
 
-    `embedding_l2` λ adds λ/2·Σw² of the embeddings that a batch touches to its mean log loss. `warmup` is in steps.
+    `embedding_l2` λ adds λ/2·Σw² of the embeddings that are stepped to a batch's mean log loss. `warmup` is in steps.
     """
 
     batch_size: int = 4096

@@ -63,7 +63,7 @@ def test_rows_that_a_batch_lacks_keep_weights_and_state(kind: str) -> None:
         table = nn.Parameter(torch.zeros(5, 3))  # where its state is 0
     start = table.detach().clone()
     made = {"ftrl": Ftrl([table], lr=0.1, l1=0.0, l2=0.0), "adagrad": RowAdagrad([table], lr=0.1)}
-    optimizer = made.get(kind) or RowAdam([table], lr=0.1)
+    optimizer = made.get(kind) or RowAdam([table], lr=0.1, whole_up_to=4)
     table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 3, 3]]), torch.ones(3, 3), (5, 3), check_invariants=True)
     optimizer.step()
     assert torch.equal(table[[0, 2, 4]], start[[0, 2, 4]])
@@ -96,6 +96,20 @@ def test_sparse_adagrad_steps_as_the_dense_one_on_touched_rows() -> None:
         sparse.step()
         whole.step()
     assert torch.allclose(table, dense, atol=1e-7)
+
+
+def test_adam_steps_a_small_table_whole_as_torchs_own_with_weight_decay() -> None:
+    table, dense = nn.Parameter(torch.ones(5, 2)), nn.Parameter(torch.ones(5, 2))
+    mine, torchs = RowAdam([table], lr=0.1, whole_up_to=5), torch.optim.Adam([dense], lr=0.1, weight_decay=0.5)
+    mine.param_groups[0]["decay"] = 0.5
+    for rows in ([0, 1, 1], [1, 4], [0, 0, 0]):
+        table.grad = dense.grad = None
+        embedding_gradient(table, rows)
+        F.embedding(torch.tensor(rows), dense).pow(2).sum().backward()  # type: ignore[no-untyped-call]
+        mine.step()
+        torchs.step()
+    assert torch.allclose(table, dense, atol=1e-6)
+    assert (table[[2, 3]] < 1).all()  # never touched: the decay alone
 
 
 def test_rows_of_a_sparse_gradient_are_summed_as_coalesce_does() -> None:
