@@ -74,7 +74,6 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    _refuse_unbuilt(options)
     from training import train  # torch and TensorBoard take a second to import
     from training.distributed import joined
 
@@ -95,6 +94,7 @@ def _fit(options: argparse.Namespace) -> None:
             resume=options.resume,
             checkpoint_minutes=options.checkpoint_minutes,
             cache=options.cache,
+            memory=options.gpu_memory_fraction,
             stopping=stopping,
             group=group,
         )
@@ -132,11 +132,6 @@ def _evaluate(options: argparse.Namespace) -> None:
     print(json.dumps({**found, "split": options.split, "device": device}))
 
 
-def _refuse_unbuilt(options: argparse.Namespace) -> None:
-    if options.amp == "fp16":
-        options.refuse("--amp fp16 is not built yet; bf16 needs no scaling and is")
-
-
 def _device(wanted: str) -> str:
     device = choose_device(wanted)
     if wanted == "auto":
@@ -169,18 +164,20 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--artifacts", type=Path, required=True, metavar="DIR")
     fit.add_argument("--version", type=_version, required=True, metavar="NAME")
     fit.add_argument("--device", choices=DEVICES, default="auto")
-    fit.add_argument(
-        "--amp",
-        choices=("off", "bf16", "fp16"),
-        default="off",
-        help="precision of layers (fp16: not built yet)",
-    )
+    fit.add_argument("--amp", choices=("off", "bf16", "fp16"), default="off", help="precision of layers")
     fit.add_argument("--epochs", type=_positive, metavar="N", help="instead of the config's")
     fit.add_argument("--seed", type=_natural, metavar="N", help="instead of the config's")
     fit.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
     fit.add_argument("--cache", type=Path, metavar="DIR", help="where encoded data lies (default <artifacts>/.cache)")
     fit.add_argument(
         "--checkpoint-minutes", type=_minutes, default=5.0, metavar="M", help="time between two checkpoints (default 5)"
+    )
+    fit.add_argument(
+        "--gpu-memory-fraction",
+        type=_share,
+        default=1.0,
+        metavar="F",
+        help="most of a GPU to hold (default 1)",
     )
     fit.add_argument("--strict", action="store_true", help="publish nothing where the leakage report finds a leak")
     fit.add_argument("--push-metrics", metavar="URL", help="send the final figures to a Prometheus Pushgateway")
@@ -228,13 +225,24 @@ def _natural(text: str) -> int:
 
 
 def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, found '{text[:40]}'") from None
+    value = _number(text)
     if not value >= 0:
         raise argparse.ArgumentTypeError("must be at least 0")
     return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 1")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, found '{text[:40]}'") from None
 
 
 def _between(text: str, least: int, most: int) -> int:

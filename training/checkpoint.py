@@ -58,12 +58,15 @@ class Checkpoints:
         self._last = time.monotonic()
         return path
 
-    def newest(self, device: str) -> dict[str, Any] | None:
-        """The state of the newest whole one, None where there is none; raises FitError where it is of another fit."""
+    def newest(self) -> dict[str, Any] | None:
+        """The state of the newest whole one, on the CPU, None where there is none.
+
+        Raises FitError where it is of another fit.
+        """
         for path in reversed(self._found()):
             try:
                 # The loader that takes tensors and plain values, and runs nothing.
-                found = torch.load(path, map_location=device, weights_only=True)
+                found = torch.load(path, map_location="cpu", weights_only=True)
             except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
                 log.warning("warning: %s cannot be read (%s)", path, str(error).splitlines()[0][:100])
                 continue

@@ -42,7 +42,7 @@ class Group:
         if self.size == 1:
             return work()
         found = work() if self.first else None
-        dist.barrier()
+        self.gather_objects(None)  # waits for the first
         return work() if found is None else found
 
     def share(self, rows: int) -> tuple[int, int]:
@@ -92,13 +92,29 @@ def joined(device: str) -> Iterator[Group]:
         return
     if not dist.is_gloo_available():
         raise ConfigError("torch was built without gloo: several processes cannot train together")
-    if device != "cpu":
-        raise ConfigError("several processes train on the CPU alone so far; choose --device cpu")
-    dist.init_process_group("gloo", timeout=_WAIT)
+    if device.startswith("cuda"):
+        _take_gpu(torch.cuda.device_count())
+    dist.init_process_group(backend_of(device), timeout=_WAIT)
     try:
         yield Group(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def backend_of(device: str) -> str:
+    """What carries tensors between the processes: gradients by NCCL from GPU to GPU; counts, scores and objects, which
+    lie in the machine's memory, by gloo, so that a wait for hours keeps no GPU busy."""
+    return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+
+
+def _take_gpu(count: int) -> None:
+    """Make the GPU of this process's number on its machine the one that "cuda" means here."""
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if not dist.is_nccl_available():
+        raise ConfigError("torch was built without NCCL: several processes cannot train on GPUs together")
+    if local >= count:
+        raise ConfigError(f"process {local + 1} of this machine finds {count} GPUs; each process needs its own")
+    torch.cuda.set_device(local)
 
 
 class Exchange:

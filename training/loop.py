@@ -50,7 +50,6 @@ class Loop:
     checkpoints: Checkpoints
     stopping: Stopping
     group: Group = ALONE
-    amp: str = "off"
 
     def epochs(self) -> None:
         """Train until the last epoch or until `patience` epochs were no better.
@@ -107,8 +106,7 @@ class Loop:
         loss = self._backward(batch) if batch.rows else torch.zeros(())
         wish = exchange.add(wish)
         self.run.schedule.step()
-        for optimizer in self.run.optimizers:
-            optimizer.step()
+        self.run.precision.step()
         return loss, wish
 
     def _backward(self, batch: Batch) -> Tensor:
@@ -117,11 +115,11 @@ class Loop:
         summed = torch.zeros((), dtype=torch.float64, device=batch.labels.device)
         rows = -(-batch.rows // self.train.accumulate)
         for part in (batch,) if rows == batch.rows else batch.slices(rows):
-            with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.amp == "bf16"):
+            with self.run.precision.computing():
                 logits = model.logits(*part.inputs).float()
             # Over `size`, not the batch's rows: a last batch of one row then weighs as one row, not as thousands.
             total = F.binary_cross_entropy_with_logits(logits, part.labels, reduction="sum")
-            (total / size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+            self.run.precision.scaled(total / size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
             summed += total.detach()
         return summed
 
@@ -134,7 +132,7 @@ class Loop:
         with self.stopping.deferred(self.group.size > 1):
             found = finite_scores(run.model, self.valid.rows, when, self.group)
             valid = metrics.evaluate(self.valid.labels, found, self.valid.units)
-        self.progress.watch(run.number, watched(run.model, run.optimizers))
+        self.progress.watch(run.number, watched(run.model, run.optimizers) | run.precision.watched())
         waiting = run.shuffle.waited / run.seconds
         epoch = Epoch(run.number, loss, run.rows / run.seconds, valid, waiting)
         self.progress.epoch(epoch, run.finish(epoch))

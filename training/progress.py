@@ -14,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from training.config import TrainConfig
+from training.gpu import Gpu, told
 from training.run import Epoch
 
 log = logging.getLogger("training")
@@ -27,13 +28,16 @@ class Progress:
     Scalars go to `<artifacts>/.runs/<version>/<start>` (`tensorboard --logdir <artifacts>/.runs`).
     """
 
-    def __init__(self, artifacts: Path, version: str, train: TrainConfig, rows: int, show: bool = True) -> None:
+    def __init__(
+        self, artifacts: Path, version: str, train: TrainConfig, rows: int, *, device: str = "cpu", show: bool = True
+    ) -> None:
         folder = artifacts / RUNS / version / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self._scalars = SummaryWriter(str(folder)) if show else None
         self._bar = tqdm(
             total=train.epochs * rows, unit=" rows", unit_scale=True, disable=not (show and sys.stderr.isatty())
         )
-        self._last = ""
+        self._last = self._busy = ""
+        self._gpu = Gpu(device)
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +56,8 @@ class Progress:
 
     def batch(self, rows: int, waiting: float) -> None:
         """`waiting` is the share of this epoch's time that went into reading: a starved model is seen at once."""
-        self._bar.set_postfix_str(f"{self._last}waiting for data {waiting:.0%}", refresh=False)
+        self._gpu.sample()
+        self._bar.set_postfix_str(f"{self._last}waiting for data {waiting:.0%}{self._busy}", refresh=False)
         self._bar.update(rows)
 
     def watch(self, number: int, values: Mapping[str, float]) -> None:
@@ -68,12 +73,14 @@ class Progress:
         number, valid = epoch.number, epoch.valid
         auc = "undefined" if valid["auc"] is None else f"{valid['auc']:.4f}"
         self._last = f"loss {epoch.loss:.4f}, valid auc {auc}, "
+        gpu = self._gpu.taken()
+        self._busy = told(gpu)
         if self._bar.disable:
             star = " (best so far)" if better else ""
-            shown = (number, epoch.loss, auc, epoch.rows_per_second, 100 * epoch.waiting, star)
-            log.info("epoch %d: loss %.4f, valid auc %s, %.0f rows/s, waiting for data %.0f%%%s", *shown)
+            shown = (number, epoch.loss, auc, epoch.rows_per_second, 100 * epoch.waiting, self._busy, star)
+            log.info("epoch %d: loss %.4f, valid auc %s, %.0f rows/s, waiting for data %.0f%%%s%s", *shown)
         values = {"train/loss": epoch.loss, "train/rows_per_second": epoch.rows_per_second}
-        values["train/waiting"] = epoch.waiting
+        values |= {"train/waiting": epoch.waiting, **{f"gpu/{name}": value for name, value in gpu.items()}}
         values |= {f"valid/{name}": valid[name] for name in ("auc", "logloss", "gauc", "ne", "calibration", "ece")}
         for name, value in values.items():
             if value is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from training.model import WideDeep
+from training.precision import Precision
 from training.schedule import Schedule
 from training.shuffle import Shuffle
 
@@ -40,7 +40,8 @@ class Best:
         best = self.epoch.valid["auc"] if self.epoch else None
         if self.epoch is not None and best is not None and (auc is None or auc <= best):
             return False
-        self.epoch, self.state = epoch, copy.deepcopy(model.state_dict())
+        # On the CPU: a second copy of the tables may be more than a GPU has left.
+        self.epoch, self.state = epoch, {k: v.to("cpu", copy=True) for k, v in model.state_dict().items()}
         return True
 
 
@@ -53,6 +54,7 @@ class Run:
     optimizers: Sequence[Optimizer]
     schedule: Schedule
     shuffle: Shuffle
+    precision: Precision
     best: Best = field(default_factory=Best)
     history: list[Epoch] = field(default_factory=list)
     loss: float = 0.0  # sum over the rows of the epoch at hand
@@ -80,6 +82,7 @@ class Run:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedule": self.schedule.state_dict(),
             "shuffle": self.shuffle.state_dict(),
+            "precision": self.precision.state_dict(),
             "best": {"epoch": self.best.epoch and asdict(self.best.epoch), "state": self.best.state},
             "history": [asdict(epoch) for epoch in self.history],
             "done": {"rows": self.rows, "seconds": self.seconds},
@@ -87,22 +90,24 @@ class Run:
 
     def own_state(self) -> dict[str, Any]:
         """What each process of a group has for itself: dropout's random state and its rows' loss."""
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None  # of this process's device alone
         return {"loss": self.loss, "random": torch.get_rng_state(), "random_cuda": cuda}
 
     def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
-        """Go on from a state; `rank` is this process's place in the list `own` of what the processes had."""
+        """Go on from a state whose tensors are on the CPU; `rank` is this process's place in the list `own` of what the
+        processes had."""
         self.model.load_state_dict(state["model"])
         for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(one)
         self.schedule.load_state_dict(state["schedule"])
         self.shuffle.load_state_dict(state["shuffle"])
+        self.precision.load_state_dict(state["precision"])
         best = state["best"]
         self.best = Best(best["epoch"] and Epoch(**best["epoch"]), best["state"])
         self.history = [Epoch(**one) for one in state["history"]]
         self.rows, self.seconds = (state["done"][name] for name in ("rows", "seconds"))
         own = state["own"][rank]
         self.loss = own["loss"]
-        torch.set_rng_state(own["random"].cpu())
-        if own["random_cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all([one.cpu() for one in own["random_cuda"]])
+        torch.set_rng_state(own["random"])
+        if own["random_cuda"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(own["random_cuda"])

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from training.ahead import Ahead, Filled
 from training.batches import Batch
 from training.distributed import ALONE, Group
 
@@ -41,7 +42,8 @@ class Shuffle:
 
     With a group each process gets its share of each batch, the same rows drawn in all of them.
     `state_dict` is right between two batches, also within an epoch; `waited` counts the seconds of an
-    epoch that reading and shuffling took. Without `buffer_bytes` all rows are shuffled at once.
+    epoch that reading and shuffling took, or the wait for it where buffers are made `ahead`. Without `buffer_bytes`
+    all rows are shuffled at once.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class Shuffle:
         buffer_bytes: int | None = None,
         block_rows: int = BLOCK_ROWS,
         group: Group = ALONE,
+        *,
+        ahead: bool = False,
     ) -> None:
         self._rows, self._size, self._shares = rows, size, shares
-        self._group = group
+        self._group, self._ahead = group, ahead
         self._generator = torch.Generator().manual_seed(seed)
         # Whole batches to a block: but for the part's last one, no buffer ends in a short batch.
         self._block = size * max(1, block_rows // size)
@@ -76,16 +80,18 @@ class Shuffle:
         """The batches that are left of the epoch at hand, or all of a new one."""
         self._begin()
         assert self._order is not None  # just drawn
-        while self._buffer < self._buffers():
-            started = time.perf_counter()
-            self._generator.set_state(self._drawn)
-            buffer = self._fill()
-            self.waited += time.perf_counter() - started
-            for batch in self._batches(buffer):
-                self._batch += 1
-                yield batch
-            self._drawn = self._generator.get_state()
-            self._buffer, self._batch = self._buffer + 1, 0
+        with Ahead(self._fill, beside=self._ahead and self._per_buffer > 0) as ahead:
+            while self._buffer < self._buffers():
+                started = time.perf_counter()
+                buffer, drawn = ahead.take(self._buffer, self._drawn)
+                self.waited += time.perf_counter() - started
+                if self._buffer + 1 < self._buffers():
+                    ahead.begin(self._buffer + 1, drawn)
+                for batch in self._batches(buffer):
+                    self._batch += 1
+                    yield batch
+                self._drawn = drawn
+                self._buffer, self._batch = self._buffer + 1, 0
 
     def advance(self) -> None:
         """The epoch at hand is over: the next call of `epoch` begins another."""
@@ -112,10 +118,12 @@ class Shuffle:
         assert self._order is not None  # called within an epoch
         return -(-len(self._order) // self._per_buffer) if self._per_buffer else 1
 
-    def _fill(self) -> Batch:
-        rows = self._read().with_unknown(*self._shares, self._generator)
-        drawn = torch.randperm(rows.rows, generator=self._generator)
-        return rows.take(self._mine(drawn).to(rows.labels.device))
+    def _fill(self, number: int, drawn: Tensor) -> Filled:
+        generator = torch.Generator()
+        generator.set_state(drawn)
+        rows = self._read(number).with_unknown(*self._shares, generator)
+        order = torch.randperm(rows.rows, generator=generator)
+        return rows.take(self._mine(order).to(rows.labels.device)), generator.get_state()
 
     def _mine(self, rows: Tensor) -> Tensor:
         """This process's share of each batch of a buffer's rows."""
@@ -141,10 +149,10 @@ class Shuffle:
             rows = sum(min(self._block, rows - int(block) * self._block) for block in drawn)
         return -(-rows // self._size)
 
-    def _read(self) -> Batch:
+    def _read(self, number: int) -> Batch:
         if not self._per_buffer:
             return self._rows.read(0, self._rows.rows)
         assert self._order is not None  # called within an epoch
-        first = self._buffer * self._per_buffer
+        first = number * self._per_buffer
         starts = [int(block) * self._block for block in self._order[first : first + self._per_buffer]]
         return Batch.cat([self._rows.read(start, min(start + self._block, self._rows.rows)) for start in starts])

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from service.scoring.device import allowed_cores
+from service.scoring.device import allowed_cores, limit_memory
 from service.scoring.encoded import Ints
 from service.scoring.files import CARD, REPORT
 from service.scoring.publish import check_publishable
@@ -28,6 +28,7 @@ from training.memory import told_of_memory
 from training.model import WideDeep
 from training.negatives import kept_rows
 from training.optimizers import build_optimizers
+from training.precision import Precision
 from training.progress import Progress
 from training.report.card import card
 from training.report.evidence import Evidence
@@ -57,6 +58,7 @@ def main(
     resume: bool = False,
     checkpoint_minutes: float = MINUTES,
     cache: Path | None = None,
+    memory: float = 1.0,
     stopping: Stopping | None = None,
     group: Group = ALONE,
 ) -> Path:
@@ -64,7 +66,7 @@ def main(
 
     Raises DataFault, LeakFault (`strict` alone), FitError, ArtifactError: nothing visible is left then. Terminated
     where `stopping` hears of it, with a checkpoint if training had begun; `resume` goes on from the newest one.
-    Encoded rows are kept in `cache` (<artifacts>/.cache where None).
+    Encoded rows are kept in `cache` (<artifacts>/.cache where None); of a GPU, a share `memory` may be held.
     """
     check_publishable(artifacts, version)
     if config.train.batch_size % group.size:
@@ -72,6 +74,7 @@ def main(
             f"[train] batch_size = {config.train.batch_size} must be a multiple of {group.size} processes"
         )
     torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))  # OMP_NUM_THREADS and containers' limits
+    limit_memory(device, memory)
     torch.manual_seed(config.train.seed)  # initial weights and dropout; shuffles have a generator of their own
 
     # ---- rows and parts: nothing below is fitted on a row that is not in parts["train"]
@@ -103,28 +106,30 @@ def main(
     model.correction = math.log(config.train.negatives)
     if config.train.warm_start:
         warm_start(model, encoder, Path(config.train.warm_start))
-    model.to(device)
 
     # ---- epochs, from the start or from where a run of the same config and data was stopped
-    shuffle = Shuffle(batches["train"], config.train.batch_size, shares, config.train.seed, BUFFER_BYTES, group=group)
+    with told_of_memory(model, encoder.layout, config.train, device):
+        model.to(device)
+    sizes = (config.train.batch_size, shares, config.train.seed, BUFFER_BYTES)
+    shuffle = Shuffle(batches["train"], *sizes, group=group, ahead=device.startswith("cuda"))
     optimizers = build_optimizers(model, config.train)
     schedule = Schedule(optimizers, config.train, math.ceil(batches["train"].rows / config.train.batch_size))
-    run = Run(model, optimizers, schedule, shuffle)
+    run = Run(model, optimizers, schedule, shuffle, Precision(amp, device, optimizers))
     purpose = checkpoint.purpose(config=config.to_dict(), files=dict(data.files), device=device, amp=amp, of=group.size)
     checkpoints = Checkpoints(artifacts, version, purpose, checkpoint_minutes)
     if group.rank:
         torch.manual_seed(config.train.seed + group.rank)  # each process drops out units of its own
-    if resume and (state := checkpoints.newest(device)) is not None:
+    if resume and (state := checkpoints.newest()) is not None:
         run.load_state_dict(state, group.rank)
         log.info("going on in epoch %d, %d rows behind", run.number, run.rows)
     elif resume:
         log.info("no checkpoint of %s; training from the start", version)
     with (
         told_of_memory(model, encoder.layout, config.train, device),
-        Progress(artifacts, version, config.train, batches["train"].rows, show=group.first) as progress,
+        Progress(artifacts, version, config.train, batches["train"].rows, device=device, show=group.first) as progress,
     ):
         valid = Validation(batches["valid"], data.labels[parts["valid"]], _units(data, parts["valid"]))
-        Loop(run, valid, config.train, progress, checkpoints, stopping or Stopping(), group, amp).epochs()
+        Loop(run, valid, config.train, progress, checkpoints, stopping or Stopping(), group).epochs()
     best = run.best
     assert best.epoch is not None  # a config has at least one epoch
     model.load_state_dict(best.state)

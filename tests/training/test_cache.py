@@ -201,10 +201,11 @@ def test_an_epoch_by_blocks_meets_every_row_once(tmp_path: Path) -> None:
     assert not torch.equal(first[0][0], second[0][0])
 
 
-def test_an_epoch_by_blocks_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    rows, options = mapped_rows(tmp_path), {"block_rows": 32}
+@pytest.mark.parametrize("ahead", [False, True])  # whether the next buffer is made while this one is trained on
+def test_an_epoch_by_blocks_goes_on_where_it_was_left(tmp_path: Path, ahead: bool) -> None:
+    rows, options = mapped_rows(tmp_path), {"block_rows": 32, "ahead": ahead}
     shares = ([0.2] * 5, [0.2])
-    unbroken = Shuffle(rows, 32, shares, 1, rows.bytes // 4, **options)
+    unbroken = Shuffle(rows, 32, shares, 1, rows.bytes // 4, block_rows=32)
     wanted = whole(unbroken)
     for stop in (1, 4, len(wanted) - 1):
         stopped = Shuffle(rows, 32, shares, 1, rows.bytes // 4, **options)

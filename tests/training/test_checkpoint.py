@@ -127,7 +127,7 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     for number in range(5):
         checkpoints.save({"number": number})
     assert sorted(path.name for path in (tmp_path / CHECKPOINTS / "v1").iterdir()) == ["4.pt", "5.pt"]
-    assert checkpoints.newest("cpu") == {"number": 4}
+    assert checkpoints.newest() == {"number": 4}
 
 
 def test_the_one_before_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_one_before_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> 
     checkpoints.save({"number": 0})
     path = checkpoints.save({"number": 1})
     path.write_bytes(path.read_bytes()[:100])
-    assert checkpoints.newest("cpu") == {"number": 0}
+    assert checkpoints.newest() == {"number": 0}
 
 
 def command(data: Path, artifacts: Path, toml: Path) -> list[str]:

@@ -91,7 +91,8 @@ def test_cuda_without_a_device_is_exit_code_1_with_the_reason(
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--amp", "fp16"], "--amp fp16 is not built yet"),
+        (["--amp", "fp8"], "--amp"),
+        (["--gpu-memory-fraction", "1.5"], "must be above 0 and at most 1"),
         (["--checkpoint-minutes", "-1"], "must be at least 0"),
         (["--version", "a/b"], "--version: 'a/b' cannot name a version"),
         (["--version", ".."], "cannot name a version"),
