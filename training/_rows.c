@@ -94,7 +94,8 @@ static inline void gather_rows(const Column *columns, const int64_t *starts, int
 static PyObject *gather(PyObject *self, PyObject *arguments) {
     long long columns, starts, count, rows, table, dim, out, line;
     int threads;
-    if (!PyArg_ParseTuple(arguments, "LLLLLLLLi", &columns, &starts, &count, &rows, &table, &dim, &out, &line, &threads))
+    if (!PyArg_ParseTuple(arguments, "LLLLLLLLi", &columns, &starts, &count, &rows, &table, &dim, &out, &line,
+                          &threads))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -114,7 +115,8 @@ static PyObject *gather(PyObject *self, PyObject *arguments) {
 static PyObject *weigh(PyObject *self, PyObject *arguments) {
     long long columns, starts, count, rows, weights, out;
     int threads;
-    if (!PyArg_ParseTuple(arguments, "LLLLLLi", &columns, &starts, &count, &rows, &weights, &out, &threads)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "LLLLLLi", &columns, &starts, &count, &rows, &weights, &out, &threads))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t b = 0; b < rows; b++) {
@@ -179,7 +181,8 @@ static inline void fetch(float *state, int64_t row, int64_t width) {
     PREFETCH(state + row * width + width - 1, 1);
 }
 
-/* adagrad(rows, grads, count, dim, weights, sums, width, lr, eps, decay, threads): see RowAdagrad; width 1 is rowwise. */
+/* adagrad(rows, grads, count, dim, weights, sums, width, lr, eps, decay, threads): see RowAdagrad; rowwise at
+ * width 1. */
 static PyObject *adagrad(PyObject *self, PyObject *arguments) {
     long long rows, grads, count, dim, weights, totals, width;
     float lr, eps, decay;

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 try:
-    from training import _rows as native
+    from training import _rows
 except ImportError:  # installed where there was no compiler
-    native = None  # type: ignore[assignment]  # the one place that knows whether it is there
+    _rows = None  # type: ignore[assignment]  # the one place that knows whether it is there
+native = _rows
 
 _Plan: TypeAlias = npt.NDArray[np.int64]
 _MEAN = 5  # the field of _rows.c's Column
