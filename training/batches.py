@@ -18,7 +18,7 @@ from service.scoring.layout import UNKNOWN
 class Batch:
     """B rows: what the module's forward takes, and the labels (B,).
 
-    Ids may be int32, as the cache holds them: half of the memory to shuffle. `slices` gives int64, as the module wants.
+    Ids may be int32, as the cache holds them: half of the memory to shuffle. `inputs` are int64, as the module wants.
     """
 
     numerics: Tensor
@@ -74,7 +74,7 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-        return self.numerics, self.ids, self.bag_values, self.bag_offsets
+        return self.numerics, self.ids.long(), [values.long() for values in self.bag_values], self.bag_offsets
 
     def take(self, index: Tensor) -> Batch:
         """The rows of `index` in that order."""
@@ -99,8 +99,8 @@ class Batch:
             rows = slice(start, start + size)
             yield Batch(
                 self.numerics[rows],
-                self.ids[rows].long(),
-                [values[end[n] : end[n + 1]].long() for values, end in zip(self.bag_values, ends, strict=True)],
+                self.ids[rows],
+                [values[end[n] : end[n + 1]] for values, end in zip(self.bag_values, ends, strict=True)],
                 [o[start : start + size + 1] - end[n] for o, end in zip(self.bag_offsets, ends, strict=True)],
                 self.labels[rows],
             )

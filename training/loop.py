@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from service.scoring.encoded import Floats, Ints
 from training import metrics
+from training.backprop import Backprop
 from training.batches import Batch
 from training.checkpoint import Checkpoints
 from training.config import TrainConfig
@@ -79,9 +81,10 @@ class Loop:
         total: Tensor | None = None
         exchange = Exchange(self.group, run.model.parameters())
         size, count = self.train.batch_size, run.shuffle.rows
+        learn = self._learner()
         for batch in run.shuffle.epoch():
             wish = _STOP if self.stopping.asked else _SAVE * (self.group.first and self.checkpoints.due)
-            loss, wish = self._step(batch, exchange, wish)
+            loss, wish = self._step(batch, learn, exchange, wish)
             total = loss.double() + (run.loss if total is None else total)
             rows = min(size, count - run.rows) if self.group.size > 1 else batch.rows
             run.rows += rows
@@ -99,29 +102,40 @@ class Loop:
         own = self.group.gather_objects(self.run.own_state())
         return self.checkpoints.save({**self.run.state_dict(), "own": own}) if self.group.first else None
 
-    def _step(self, batch: Batch, exchange: Exchange, wish: float) -> tuple[Tensor, float]:
+    def _learner(self) -> Callable[[Batch], Tensor]:
+        """What gives the sum of the losses of some rows and adds their gradients up."""
+        by_hand = None
+        if self.run.precision.is_full:
+            by_hand = Backprop.of(self.run.model, self.train.batch_size, self.valid.rows.read(0, 0))
+        return by_hand or self._autograd
+
+    def _step(
+        self, batch: Batch, learn: Callable[[Batch], Tensor], exchange: Exchange, wish: float
+    ) -> tuple[Tensor, float]:
         """Learn from one batch; returns the sum of its rows' losses here, and what all processes together wish."""
         for optimizer in self.run.optimizers:
             optimizer.zero_grad()
-        loss = self._backward(batch) if batch.rows else torch.zeros(())
+        loss = self._backward(batch, learn) if batch.rows else torch.zeros(())
         wish = exchange.add(wish)
         self.run.schedule.step()
         self.run.precision.step()
         return loss, wish
 
-    def _backward(self, batch: Batch) -> Tensor:
+    def _backward(self, batch: Batch, learn: Callable[[Batch], Tensor]) -> Tensor:
         """Add up the gradients of a batch, a part of it at a time; returns the sum of its rows' losses."""
-        model, size = self.run.model, self.train.batch_size
         summed = torch.zeros((), dtype=torch.float64, device=batch.labels.device)
         rows = -(-batch.rows // self.train.accumulate)
         for part in (batch,) if rows == batch.rows else batch.slices(rows):
-            with self.run.precision.computing():
-                logits = model.logits(*part.inputs).float()
-            # Over `size`, not the batch's rows: a last batch of one row then weighs as one row, not as thousands.
-            total = F.binary_cross_entropy_with_logits(logits, part.labels, reduction="sum")
-            self.run.precision.scaled(total / size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
-            summed += total.detach()
+            summed += learn(part)
         return summed
+
+    def _autograd(self, part: Batch) -> Tensor:
+        with self.run.precision.computing():
+            logits = self.run.model.logits(*part.inputs).float()
+        # Over the whole size, not the batch's rows: a last batch of one row then weighs as one row, not as thousands.
+        total = F.binary_cross_entropy_with_logits(logits, part.labels, reduction="sum")
+        self.run.precision.scaled(total / self.train.batch_size).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        return total.detach()
 
     def _validate(self) -> None:
         run = self.run

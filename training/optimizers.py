@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from training.config import TrainConfig
 from training.model import WideDeep
+from training.rows import native
 
 # Where the config says 0. FTRL's rate is per example, the others' per batch mean.
 LEARNING_RATES = {"ftrl": 0.05, "adagrad": 0.02, "adam": 0.001, "sgd": 0.1}
@@ -42,6 +43,10 @@ class RowOptimizer(Optimizer):
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
         """New weights of some rows; `state` is changed in place."""
+        raise NotImplementedError
+
+    def change(self, rows: Tensor, grad: Tensor, w: Tensor, state: list[Tensor], group: Group, step: int) -> None:
+        """The same of distinct rows (U,) of the whole weights, natively; `grad` (U, D) may be changed."""
         raise NotImplementedError
 
     def begin(self, weight: Tensor, state: list[Tensor], group: Group) -> None:
@@ -72,6 +77,9 @@ class RowOptimizer(Optimizer):
             weight.copy_(self.update(weight, grad, whole, group, state["step"]))
             return
         rows, values = row_sums(grad)
+        if native is not None and all(map(_is_plain, (weight, values, *whole))):
+            self.change(rows, values, weight, whole, group, state["step"])
+            return
         old, touched = weight.index_select(0, rows), [tensor.index_select(0, rows) for tensor in whole]
         if decay:
             values = values.add_(old, alpha=decay)
@@ -81,11 +89,14 @@ class RowOptimizer(Optimizer):
 
 
 def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows (U,) of a sparse gradient, rising, and their summed gradients (U, D).
+    """Distinct rows (U,) of a sparse gradient and their summed gradients (U, D).
 
-    What `coalesce` does, several times faster: 32-bit keys are sorted, and a bag sums each run of equal ones.
+    What `coalesce` does, several times faster: 32-bit keys are sorted, and a bag sums each run of equal ones. Rows of a
+    gradient that is coalesced stay in its order.
     """
     keys, values = grad._indices()[0], grad._values()
+    if grad.is_coalesced():
+        return keys, values
     short = keys.to(torch.int32) if grad.size(0) <= torch.iinfo(torch.int32).max else keys
     ordered, order = short.sort(stable=True)
     first = torch.ones(len(ordered), dtype=torch.bool, device=ordered.device)
@@ -93,6 +104,16 @@ def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:
     starts = first.nonzero().squeeze(1)
     sums = F.embedding_bag(order, values, starts, mode="sum") if len(order) else values
     return ordered.index_select(0, starts).long(), sums
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
+
+
+def _where(*tensors: Tensor) -> tuple[int, ...]:
+    """Addresses of rows and gradients, their number and width, addresses of weights and state, as _rows.c has them."""
+    rows, grad, *rest = tensors
+    return (rows.data_ptr(), grad.data_ptr(), len(rows), grad.size(1), *(tensor.data_ptr() for tensor in rest))
 
 
 class Ftrl(RowOptimizer):
@@ -125,6 +146,10 @@ class Ftrl(RowOptimizer):
         shrunk = (z.sign() * group["l1"] - z) / ((group["beta"] + root) / group["lr"] + group["l2"])
         return torch.where(z.abs() <= group["l1"], torch.zeros_like(z), shrunk)
 
+    def change(self, rows: Tensor, grad: Tensor, w: Tensor, state: list[Tensor], group: Group, step: int) -> None:
+        values = (group["lr"], group["l1"], group["l2"], group["beta"], group["examples"])
+        native.ftrl(*_where(rows, grad, w, *state), *values, torch.get_num_threads())
+
 
 class RowAdagrad(RowOptimizer):
     """Adagrad (Duchi et al. 2011): w −= α·g / (√Σg² + ε)."""
@@ -138,6 +163,11 @@ class RowAdagrad(RowOptimizer):
         (total,) = state
         total.addcmul_(grad, grad)
         return w.addcdiv(grad, total.sqrt() + group["eps"], value=-group["lr"])
+
+    def change(self, rows: Tensor, grad: Tensor, w: Tensor, state: list[Tensor], group: Group, step: int) -> None:
+        width = 1 if self.rowwise else grad.size(1)
+        values = (group["lr"], group["eps"], group.get("decay", 0.0))
+        native.adagrad(*_where(rows, grad, w, *state), width, *values, torch.get_num_threads())
 
 
 class RowwiseAdagrad(RowAdagrad):
@@ -180,6 +210,12 @@ class RowAdam(RowOptimizer):
         root = (square / (1 - second**step)).sqrt() + group["eps"]
         return w.addcdiv(mean, root, value=-group["lr"] / (1 - first**step))
 
+    def change(self, rows: Tensor, grad: Tensor, w: Tensor, state: list[Tensor], group: Group, step: int) -> None:
+        first, second = group["betas"]
+        values = (group["lr"] / (1 - first**step), 1 - first, 1 - second, 1 / (1 - second**step), group["eps"])
+        decay = group.get("decay", 0.0)
+        native.adam(*_where(rows, grad, w, *state), *values, decay, torch.get_num_threads())
+
 
 def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
     """One for the wide part, one for the embedding tables, one for the layers."""
@@ -200,9 +236,10 @@ def build_optimizers(model: WideDeep, train: TrainConfig) -> list[Optimizer]:
     for optimizer in (*by_rows, *([_by_rows(train.deep_optimizer, small, deep_lr)] if small else [])):
         optimizer.param_groups[0]["decay"] = train.embedding_l2
         built.append(optimizer)
+    fused = layers[0].device.type == "cpu"
     if train.deep_optimizer == "adagrad":
-        return [*built, torch.optim.Adagrad(layers, lr=deep_lr)]
-    return [*built, torch.optim.Adam(layers, lr=deep_lr)]
+        return [*built, torch.optim.Adagrad(layers, lr=deep_lr, fused=fused)]
+    return [*built, torch.optim.Adam(layers, lr=deep_lr, fused=fused)]
 
 
 def _by_rows(name: str, params: list[nn.Parameter], lr: float) -> Optimizer:

@@ -48,6 +48,11 @@ class Precision:
         self._scaler.scale(torch.zeros((), device=device if self._scaler.is_enabled() else "cpu"))
         self._batches = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether everything is float32."""
+        return self._amp == "off"
+
     def computing(self) -> torch.autocast:
         """Within it, layers compute in this precision."""
         return torch.autocast(self._device, DTYPES[self._amp], enabled=self._amp != "off")
