@@ -91,7 +91,7 @@ class Steps:
         """
         split, document = self.control.split, self.control.document
         epoch = document.epoch
-        unit = asked.find_unit(self._unit_keys())
+        unit = asked.unit if asked.has_unit else asked.find_unit(self._unit_keys())
         if asked.version is not None:
             choice = Choice(asked.version, split.experiment, "override", epoch, None)
         else:
@@ -104,7 +104,7 @@ class Steps:
         loaded = self.registry.get(choice.version)
         if loaded is None:
             raise NotReady(self.why_not(choice.version))
-        if reason := wedged(loaded, self.settings):
+        if loaded.batcher.is_running and (reason := wedged(loaded, self.settings)):
             raise NotReady(reason)
         return loaded
 
