@@ -128,7 +128,10 @@ class Client:
         with httpx.Client(base_url=self.service.url, timeout=30) as client:
             number = first
             while not self.ended.is_set():
-                body = {"instances": [{"user_id": USERS[number % 20], "age": 30}], "unit_id": f"u{number}"}
+                body = {
+                    "instances": [{"user_id": USERS[number // step % len(USERS)], "age": 30}],
+                    "unit_id": f"u{number}",
+                }
                 begun = time.monotonic()
                 status = client.post("/predict", json=body).status_code
                 self.saw(f"u{number}", status, time.monotonic() - begun)
