@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+import psutil
+
 PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin")
 # The server is not run by root: as whoever calls, or this user.
 SERVANTS = ("postgres", "nobody")
@@ -48,6 +50,19 @@ class Cluster:
     def stop(self) -> None:
         """End the server and every connection at once, as a crash does."""
         self._run("pg_ctl", "--pgdata=data", "--wait", "--mode=immediate", "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside, the server takes connections and bytes, and says nothing."""
+        first = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
+        processes = [first, *first.children(recursive=True)]
+        for one in processes:
+            one.suspend()
+        try:
+            yield
+        finally:
+            for one in processes:
+                one.resume()
 
     def state(self) -> str:
         """The URL of a new, empty schema: as good as a database of its own, and made in no time."""

@@ -16,7 +16,7 @@ class GatewayError(Exception):
 
 
 class Gateway:
-    """A service at a URL; methods may be called from any thread and raise GatewayError."""
+    """A service at a URL, to be closed; methods may be called from any thread and raise GatewayError."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         parts = urlsplit(url)
@@ -28,6 +28,12 @@ class Gateway:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._local = threading.local()
+        self._opened: list[http.client.HTTPConnection] = []
+
+    def close(self) -> None:
+        """Close the connections of all threads, those that are over too."""
+        for connection in self._opened:
+            connection.close()
 
     def models(self) -> dict[str, Any]:
         return self._call("GET", "/models")
@@ -70,6 +76,7 @@ class Gateway:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._kind(self._host, self._port, timeout=TIMEOUT_SECONDS)
+            self._opened.append(connection)
         try:
             connection.request(method, path, raw, self._headers)
             answer = connection.getresponse()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import orjson
 import psutil
 import pytest
 
+from service.state import StateStore
 from tests.e2e.server import Service, serving
 
 BATCH = 500
@@ -27,6 +27,14 @@ Event = dict[str, Any]
 @pytest.fixture
 def fresh(tiny_artifacts: Path, tmp_path: Path) -> Iterator[Service]:
     with serving(tiny_artifacts, tmp_path, "--workers", "2", "--load", "all", "--weights", "v1=50,v2=50") as running:
+        yield running
+
+
+@pytest.fixture
+def anywhere(tiny_artifacts: Path, tmp_path: Path, any_state: str) -> Iterator[Service]:
+    """The same over each kind of database."""
+    options = ("--workers", "2", "--load", "all", "--weights", "v1=50,v2=50", "--state", any_state)
+    with serving(tiny_artifacts, tmp_path, *options) as running:
         yield running
 
 
@@ -61,12 +69,13 @@ def send_anew(service: Service, events: list[Event]) -> Counter[str]:
 
 def stored(service: Service) -> Counter[tuple[str, str]]:
     """What the cells have, by version and what is counted."""
-    file = sqlite3.connect(service.folder / "state.db")
+    given = service.options
+    url = given[given.index("--state") + 1] if "--state" in given else f"sqlite:///{service.folder / 'state.db'}"
     found: Counter[tuple[str, str]] = Counter()
-    for version, *counts in file.execute("SELECT version, predictions, impressions, clicks FROM cells"):
-        for name, count in zip(("predictions", "impressions", "clicks"), counts, strict=True):
-            found[version, name] += count
-    file.close()
+    with StateStore.open(url) as store, store.reading() as view:
+        for key, counts in view.counts.cells(range(100)):
+            for name in ("predictions", "impressions", "clicks"):
+                found[key.version, name] += getattr(counts, name)
     return found
 
 
@@ -118,8 +127,8 @@ def test_feedback_is_refused_once_the_state_file_was_moved_away(fresh: Service) 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-def test_a_killed_worker_loses_no_event_that_was_answered(fresh: Service) -> None:
-    predictions = [prediction for prediction, _ in predicted(fresh, range(200))]
+def test_a_killed_worker_loses_no_event_that_was_answered(anywhere: Service) -> None:
+    predictions = [prediction for prediction, _ in predicted(anywhere, range(200))]
     stop = threading.Event()
 
     def feed(number: int) -> list[Event]:
@@ -130,7 +139,7 @@ def test_a_killed_worker_loses_no_event_that_was_answered(fresh: Service) -> Non
                 break
             events = [event(prediction, number * 1_000_000 + turn) for prediction in predictions]
             try:
-                answer = httpx.post(fresh.url + "/feedback", json={"events": events}, timeout=30)
+                answer = httpx.post(anywhere.url + "/feedback", json={"events": events}, timeout=30)
             except httpx.TransportError:
                 continue
             if answer.status_code == 202:
@@ -142,15 +151,15 @@ def test_a_killed_worker_loses_no_event_that_was_answered(fresh: Service) -> Non
         feeding = [pool.submit(feed, number) for number in range(4)]
         for _ in range(3):
             time.sleep(1)
-            fresh.workers()[0].kill()
+            anywhere.workers()[0].kill()
         time.sleep(1)
         stop.set()
         answered = [event for one in feeding for event in one.result()]
-    fresh.wait("/readyz", 20)
+    anywhere.wait("/readyz", 20)
     assert len(answered) > 2000
     total = Counter[str]()
     for start in range(0, len(answered), 5000):
-        total += send_anew(fresh, answered[start : start + 5000])
+        total += send_anew(anywhere, answered[start : start + 5000])
     assert total == Counter(duplicate=len(answered))
     print(f"{len(answered)} events answered 202 while three workers were killed, none lost")
 
@@ -192,19 +201,19 @@ def million(rng: random.Random, given: list[tuple[str, str]], size: int) -> tupl
 
 
 @pytest.mark.slow
-def test_a_million_events_are_counted_exactly_at_20000_a_second(fresh: Service) -> None:
+def test_a_million_events_are_counted_exactly_at_20000_a_second(anywhere: Service) -> None:
     rng = random.Random(7)
-    given = predicted(fresh, range(10_000))
+    given = predicted(anywhere, range(10_000))
     events, wanted = million(rng, given, 1_000_000)
     bodies = [orjson.dumps({"events": events[n : n + BATCH]}) for n in range(0, len(events), BATCH)]
     events.clear()
-    before = [one.memory_info().rss for one in fresh.workers()]
-    used = busy(fresh), psutil.Process().cpu_times().user
+    before = [one.memory_info().rss for one in anywhere.workers()]
+    used = busy(anywhere), psutil.Process().cpu_times().user
     total, begun = Counter[str](), time.monotonic()
 
     def work(mine: list[bytes]) -> Counter[str]:
         found = Counter[str]()
-        with httpx.Client(base_url=fresh.url, timeout=30) as client:
+        with httpx.Client(base_url=anywhere.url, timeout=30) as client:
             for body in mine:
                 answer = client.post("/feedback", content=body)
                 assert answer.status_code == 202, answer.text
@@ -215,14 +224,14 @@ def test_a_million_events_are_counted_exactly_at_20000_a_second(fresh: Service) 
         for found in pool.map(work, [bodies[n::8] for n in range(8)]):
             total += found
     seconds = time.monotonic() - begun
-    grown = max(one.memory_info().rss - was for one, was in zip(fresh.workers(), before, strict=True)) / 2**20
+    grown = max(one.memory_info().rss - was for one, was in zip(anywhere.workers(), before, strict=True)) / 2**20
     print(
         f"{1_000_000 / seconds:,.0f} events/s in {seconds:.1f} s, a worker grew by {grown:.0f} MiB; "
-        f"seconds of CPU: workers {busy(fresh) - used[0]:.1f}, "
+        f"seconds of CPU: workers {busy(anywhere) - used[0]:.1f}, "
         f"this client {psutil.Process().cpu_times().user - used[1]:.1f}"
     )
     assert total == Counter(accepted=850_000, duplicate=100_000, invalid=50_000)
-    found_ = stored(fresh)
+    found_ = stored(anywhere)
     assert {f"{version} {name}": count for (version, name), count in found_.items() if name != "predictions"} == wanted
     assert 1_000_000 / seconds > 20_000
     assert grown < 100

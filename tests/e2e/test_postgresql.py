@@ -52,6 +52,9 @@ def test_predictions_go_on_without_the_database_and_feedback_is_taken_again_once
     ((before, _),) = predicted(running, ["early"])
     cluster.stop()
     try:
+        killed = running.workers()[0]
+        killed.kill()
+        time.sleep(0.5)
         begun = time.monotonic()
         given = [prediction for prediction, _ in predicted(running, range(50))]
         assert time.monotonic() - begun < 10
@@ -71,8 +74,28 @@ def test_predictions_go_on_without_the_database_and_feedback_is_taken_again_once
     assert again.json()["accepted"] == 1
     # What was answered meanwhile is counted now, predictions and their events.
     assert send_anew(running, [event(prediction, 1) for prediction in given])["accepted"] == 50
-    running.wait("/readyz", 10)
-    assert len(running.workers()) == 2
+    ends = time.monotonic() + 40
+    while killed.pid in (pids := {one.pid for one in running.workers()}) or len(pids) != 2 or not alive(running, pids):
+        assert time.monotonic() < ends, running.log
+        time.sleep(0.2)
+
+
+def alive(service: Service, pids: set[int]) -> bool:
+    """Whether each of these workers has answered that it is ready; they take turns with connections."""
+    answers = [httpx.get(service.url + "/readyz", timeout=5).status_code for _ in range(8)]
+    return set(answers) == {200} and service.metrics()["twinrank_workers"] == len(pids)
+
+
+def test_predictions_go_on_while_the_database_hangs(running: Service, cluster: Cluster) -> None:
+    ((before, _),) = predicted(running, ["hung"])
+    with cluster.frozen():
+        begun = time.monotonic()
+        assert len(predicted(running, range(100))) == 100
+        time.sleep(2)
+        assert len(predicted(running, range(100))) == 100
+        assert time.monotonic() - begun < 12
+        assert httpx.get(running.url + "/livez", timeout=5).status_code == 200
+    assert send_anew(running, [event(before, 1)])["accepted"] == 1
 
 
 def test_the_state_is_found_again_after_a_restart(tiny_artifacts: Path, tmp_path: Path, cluster: Cluster) -> None:

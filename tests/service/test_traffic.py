@@ -120,6 +120,31 @@ def test_a_unit_outside_the_coverage_gets_the_default_and_no_propensity():
     assert {(a.version, a.propensity) for a in outside} == {("v1", None)}
 
 
+def test_inside_a_small_coverage_every_arm_has_its_share():
+    """A gate and a choice by one hash would leave the first arms alone in a small coverage."""
+    answers = [a for a in map(split({"v1": 1, "v2": 1, "v3": 2}, coverage=0.1).assign, UNITS) if a.reason == "split"]
+    shares = {version: sum(a.version == version for a in answers) / len(answers) for version in ("v1", "v2", "v3")}
+    assert shares == pytest.approx({"v1": 0.25, "v2": 0.25, "v3": 0.5}, abs=0.045)
+
+
+def test_a_growing_coverage_leaves_everybody_inside_with_their_arm():
+    narrow, wide = (split({"v1": 1, "v2": 1, "v3": 1}, coverage=coverage) for coverage in (0.1, 0.6))
+    inside = [u for u in UNITS[:5000] if narrow.assign(u).reason == "split"]
+    assert [narrow.assign(u) for u in inside] == [wide.assign(u) for u in inside]
+
+
+def test_two_experiments_share_out_their_units_independently():
+    one, other = (split({"v1": 1, "v2": 1}, experiment=name) for name in ("exp-1", "exp-2"))
+    alike = sum(one.assign(u).version == other.assign(u).version for u in UNITS) / len(UNITS)
+    assert alike == pytest.approx(0.5, abs=0.0142)  # four standard deviations
+
+
+def test_an_arm_that_goes_moves_only_its_own_units():
+    old, new = split({"v1": 1, "v2": 1, "v3": 1}), split({"v1": 1, "v2": 1})
+    stayed = [u for u in UNITS[:5000] if old.assign(u).version != "v3"]
+    assert [old.assign(u).version for u in stayed] == [new.assign(u).version for u in stayed]
+
+
 def test_propensity_is_the_share_inside_the_coverage():
     inside = {a for a in map(split({"v1": 9, "v2": 1}, coverage=0.5).assign, UNITS) if a.reason == "split"}
     assert {(a.version, a.propensity) for a in inside} == {("v1", 0.9), ("v2", 0.1)}
