@@ -137,7 +137,10 @@ def main(
     plain = _metrics(model, data, parts, batches, group)
     if not group.first:
         return artifacts / version
-    correction = calibration.correct(model, config.train.calibration, batches["valid"], data.labels[parts["valid"]])
+    later = None if ordered is None or data.times is None else data.times[parts["valid"]]
+    correction = calibration.correct(
+        model, config.train.calibration, batches["valid"], data.labels[parts["valid"]], later
+    )
     found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
     judged = "test" if len(parts["test"]) else "valid"
     shown = scores(model, batches[judged])
