@@ -108,7 +108,7 @@ def main(
     # ---- epochs, from the start or from where a run of the same config and data was stopped
     shuffle = Shuffle(batches["train"], config.train.batch_size, shares, config.train.seed, BUFFER_BYTES, group=group)
     optimizers = build_optimizers(model, config.train)
-    schedule = Schedule(optimizers, config.train, math.ceil(batches["train"].rows / config.train.batch_size))
+    schedule = Schedule(optimizers, config.train)
     run = Run(model, optimizers, schedule, shuffle)
     purpose = checkpoint.purpose(config=config.to_dict(), files=dict(data.files), device=device, amp=amp, of=group.size)
     checkpoints = Checkpoints(artifacts, version, purpose, checkpoint_minutes)
