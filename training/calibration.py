@@ -1,6 +1,8 @@
 """Corrections of a model's log-odds, fitted on the validation part and exported inside the module.
 
-Each is increasing: it changes no order, and so no AUC, but what a score means.
+Each is increasing: it changes no order, and so no AUC, but what a score means. Where the parts follow each other in
+time, the later half of the validation part alone is used: scores grow too sure with the distance from the training
+part, and what will be served is further away than validation's first rows, which hold its very sessions.
 """
 
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from training.model import WideDeep
 Doubles = npt.NDArray[np.float64]
 GROUPS = 100  # of equal size, that an isotonic correction sees: fewer rows than some hundreds a group would be noise
 FEWEST_A_GROUP = 50
+FEWEST_IN_HALF = 1000  # rows of the later half; where it has fewer, the whole part is used
 SLOPES = (0.05, 20.0)  # of a Platt correction; beyond, the validation part has not taught it
 ROWS = 65_536
 
@@ -58,11 +61,21 @@ class Isotonic(nn.Module):
         return self.values[left] + (inside - self.places[left]) * slope + (logits - inside)
 
 
-def correct(model: WideDeep, kind: str, valid: Rows, labels: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """Fit `kind` (none, platt, isotonic) to the validation rows and set it in the model; returns what was fitted."""
+def correct(
+    model: WideDeep,
+    kind: str,
+    valid: Rows,
+    labels: npt.NDArray[np.float32],
+    times: npt.NDArray[np.float64] | None = None,
+) -> dict[str, Any]:
+    """Fit `kind` (none, platt, isotonic) to the validation rows and set it in the model; returns what was fitted.
+
+    `times` of the rows are given where the parts follow each other in time.
+    """
     if kind == "none":
         return {"kind": "none"}
-    logits, clicked = _logits(model, valid), labels > 0
+    used = _later(times) if times is not None else slice(None)
+    logits, clicked = _logits(model, valid)[used], labels[used] > 0
     if clicked.all() or not clicked.any():
         return {"kind": "none", "reason": "the validation part has one class only"}
     record: dict[str, Any]
@@ -76,7 +89,13 @@ def correct(model: WideDeep, kind: str, valid: Rows, labels: npt.NDArray[np.floa
         model.calibration = Isotonic(torch.from_numpy(places).float(), torch.from_numpy(values).float())
         record = {"knots": len(places)}
     model.calibration.to(next(model.parameters()).device)
-    return {"kind": kind, "fitted_on": "valid", "rows": len(labels), **record}
+    return {"kind": kind, "fitted_on": "valid", "rows": len(logits), **record}
+
+
+def _later(times: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which rows are of the later half."""
+    later: npt.NDArray[np.bool_] = times > np.median(times)
+    return later if later.sum() >= FEWEST_IN_HALF else np.ones(len(times), np.bool_)
 
 
 def uncorrected(model: WideDeep, rows: Rows) -> npt.NDArray[np.float32]:

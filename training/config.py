@@ -16,7 +16,7 @@ SPLITS = ("time", "random", "files")
 WIDE_OPTIMIZERS = ("ftrl", "adagrad", "adam", "sgd")
 DEEP_OPTIMIZERS = ("adagrad", "adam")
 NORMS = ("none", "batch")
-SCHEDULES = ("constant", "plateau", "cosine")
+SCHEDULES = ("constant", "plateau")
 CALIBRATIONS = ("none", "platt", "isotonic")
 _SECTIONS = ("data", "split", "features", "crosses", "model", "train", "report")
 SECTIONS = ("data", "split", "model", "train", "report")  # those of fixed keys
@@ -99,7 +99,7 @@ class ModelConfig:
 class TrainConfig:
     """The loop. A learning rate of 0 is the optimizer's own (optimizers.py); l1 and l2 are FTRL's, per example.
 
-    `embedding_l2` λ adds λ/2·Σw² of the embeddings that are stepped to a batch's mean log loss. `warmup` is in steps.
+    `embedding_l2` λ adds λ/2·Σw² of the embeddings that are stepped to a batch's mean log loss.
     """
 
     batch_size: int = 4096
@@ -114,7 +114,6 @@ class TrainConfig:
     embedding_l2: float = 0.0
     accumulate: int = 1  # parts in which a batch is taken
     schedule: str = "constant"
-    warmup: int = 0
     negatives: float = 1.0
     calibration: str = "none"
     warm_start: str = ""
@@ -132,7 +131,6 @@ class TrainConfig:
             ("epochs", 1),
             ("accumulate", 1),
             ("patience", 0),
-            ("warmup", 0),
             ("seed", 0),
         ):
             if getattr(self, name) < least:

@@ -113,7 +113,7 @@ def main(
     sizes = (config.train.batch_size, shares, config.train.seed, BUFFER_BYTES)
     shuffle = Shuffle(batches["train"], *sizes, group=group, ahead=device.startswith("cuda"))
     optimizers = build_optimizers(model, config.train)
-    schedule = Schedule(optimizers, config.train, math.ceil(batches["train"].rows / config.train.batch_size))
+    schedule = Schedule(optimizers, config.train)
     run = Run(model, optimizers, schedule, shuffle, Precision(amp, device, optimizers))
     purpose = checkpoint.purpose(config=config.to_dict(), files=dict(data.files), device=device, amp=amp, of=group.size)
     checkpoints = Checkpoints(artifacts, version, purpose, checkpoint_minutes)
@@ -142,7 +142,10 @@ def main(
     plain = _metrics(model, data, parts, batches, group)
     if not group.first:
         return artifacts / version
-    correction = calibration.correct(model, config.train.calibration, batches["valid"], data.labels[parts["valid"]])
+    later = None if ordered is None or data.times is None else data.times[parts["valid"]]
+    correction = calibration.correct(
+        model, config.train.calibration, batches["valid"], data.labels[parts["valid"]], later
+    )
     found = plain if correction["kind"] == "none" else _metrics(model, data, parts, batches)
     judged = "test" if len(parts["test"]) else "valid"
     shown = scores(model, batches[judged])

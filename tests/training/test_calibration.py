@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from service.scoring.known import KnownNames
 from service.scoring.predictor import RankRequest, RowRequest
 from service.scoring.prepared import attach, prepare
 from tests.training.tiny_data import config, fit, write_data
-from training.calibration import Isotonic, Platt, isotonic, platt
+from training.calibration import Isotonic, Platt, correct, isotonic, platt
 from training.metrics import ece
 
 
@@ -75,6 +76,38 @@ def test_a_corrected_version_serves_corrected_scores_and_explains_what_was_befor
                 if kind == "platt":
                     logit = correction["scale"] * logit + correction["shift"]
                     assert probability(np.array(logit)) == pytest.approx(float(score), abs=1e-5)
+
+
+class Fixed(torch.nn.Module):
+    """A model whose logits are its one input."""
+
+    correction = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Inputs:
+    """Rows of one batch."""
+
+    def __init__(self, logits: np.ndarray) -> None:
+        self.inputs = (torch.from_numpy(logits),)
+
+    def slices(self, size: int) -> Iterator[Inputs]:
+        yield self
+
+
+def test_with_times_the_later_half_of_the_validation_part_teaches_the_correction() -> None:
+    logits, labels = overconfident(20_000)
+    times = np.arange(20_000.0)
+    labels[:10_000] = ~labels[:10_000]  # of other days
+    record = correct(Fixed(), "platt", Inputs(logits), labels.astype(np.float32), times)  # type: ignore[arg-type]  # all that is asked of them
+    assert record["rows"] == 10_000
+    assert record["scale"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_an_uncorrected_version_says_so(tmp_path: Path) -> None:
