@@ -22,7 +22,7 @@ from training.rows import Lookups, Place, native
 
 pytestmark = pytest.mark.skipif(native is None, reason="installed without a compiler")
 
-ROWS = 2500  # blocks of 1024 and a rest
+ROWS = 2500  # a block of 2048 and a rest
 
 
 def rows(count: int) -> pa.Table:
