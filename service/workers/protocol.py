@@ -178,10 +178,9 @@ class Protocol(HttpToolsProtocol):
         self._waiting = None
         if reply is None or self.transport.is_closing():
             return
-        lines = [b": ".join(header) for header in (*self.server_state.default_headers, *reply.headers)]
-        if self._ends:
-            lines.append(b"connection: close")
-        self.transport.write(b"\r\n".join((STATUS_LINE[reply.status] + lines[0], *lines[1:], b"", reply.body)))
+        end = b"connection: close\r\n\r\n" if self._ends else b"\r\n"
+        default = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        self.transport.write(b"".join((STATUS_LINE[reply.status], default, reply.head, end, reply.body)))
         if self._ends:
             self.transport.close()
         self.on_response_complete()
