@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
 from starlette.types import Send
 
 from service.errors import Problem
+from service.experiments.answered import best_of, item_id
 from service.scorer import Scored
-from service.scoring.encoded import Floats
 from service.scoring.predictor import RankRequest
 
 _HEAD = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
@@ -80,7 +78,7 @@ def content(
     if ranked is None or top_k is None:
         answer["predictions"] = scored.scores
     else:
-        best = best_of(scored, top_k)
+        best = best_of(scored.scores, top_k).tolist()
         answer["ranking"] = [
             {"item_id": _echo(ranked.candidates[n], item_key), "score": scored.scores[n]} for n in best
         ]
@@ -90,27 +88,6 @@ def content(
     if ranked is not None:
         answer["unknown_items"] = scored.unknown_items
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def best_of(scored: Scored, top_k: int) -> list[int]:
-    """The places of the best scores, best first, ties in the request's order."""
-    best: list[int] = np.argsort(-scored.scores, kind="stable")[:top_k].tolist()
-    return best
-
-
-def shown(
-    scored: Scored, ranked: RankRequest | None, item_key: str | None, top_k: int | None
-) -> tuple[list[object] | None, Floats]:
-    """The items that an answer shows, None where they are rows, and their scores."""
-    if ranked is None:
-        return None, scored.scores
-    best = range(len(scored.scores)) if top_k is None else best_of(scored, top_k)
-    return [item_id(ranked.candidates[n], item_key) for n in best], scored.scores[list(best)]
-
-
-def item_id(candidate: object, item_key: str | None) -> object:
-    """A candidate's id as it was sent."""
-    return candidate.get(item_key) if isinstance(candidate, Mapping) else candidate
 
 
 def success(body: bytes, version: str, request_id: str, timing: Timing) -> Reply:

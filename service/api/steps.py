@@ -21,7 +21,7 @@ from service.batching import Answer
 from service.config import Settings
 from service.control import Control
 from service.errors import NotReady, problem, request_id
-from service.experiments.answered import Answered, Shadow, Watching
+from service.experiments.answered import Answered, Shadow, Watching, shown
 from service.experiments.ledger import Ledger
 from service.experiments.tickets import Ticket
 from service.metrics import NONE, Metrics
@@ -118,7 +118,8 @@ class Steps:
         item_key = loaded.predictor.schema.item
         body = answers.content(ticket.prediction_id, choice, value, ranked, item_key, asked.top_k)
         if ticket.fields.kept and call.shadow is None:
-            self._ledger.keep(ticket, *answers.shown(value, ranked, item_key, asked.top_k))
+            items, places = shown(asked.request, value.scores, asked.top_k, item_key)
+            self._ledger.keep(ticket, items, value.scores[places])
         if self._after:
             how = ticket.prediction_id, call.shadow, asked.top_k, item_key, ticket
             call.answered = Answered(asked.request, call.unit, *choice, value.scores, *how)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +37,48 @@ class Answered(NamedTuple):
     item_key: str | None = None
     ticket: Ticket | None = None
 
-    def shown(self) -> tuple[list[object] | None, Places]:
+    def shown(self) -> tuple[ShownItems | None, Places]:
         """The items that the answer showed, None where they are rows, and their places in the request."""
-        if isinstance(self.request, RowRequest) or self.top_k is None:
-            places = np.arange(len(self.scores))
-        else:
-            places = np.argsort(-self.scores, kind="stable")[: self.top_k]
-        if isinstance(self.request, RowRequest):
-            return None, places
-        candidates = [self.request.candidates[place] for place in places.tolist()]
-        key = self.item_key
-        return [one.get(key) if isinstance(one, Mapping) else one for one in candidates], places
+        return shown(self.request, self.scores, self.top_k, self.item_key)
+
+
+def shown(
+    request: Request, scores: Floats, top_k: int | None, item_key: str | None
+) -> tuple[ShownItems | None, Places]:
+    """See `Answered.shown`."""
+    if isinstance(request, RowRequest):
+        return None, np.arange(len(scores))
+    places = np.arange(len(scores)) if top_k is None else best_of(scores, top_k)
+    return ShownItems(request.candidates, places, item_key), places
+
+
+def best_of(scores: Floats, top_k: int) -> Places:
+    """The places of the best scores, best first, ties in the request's order."""
+    return np.argsort(-scores, kind="stable")[:top_k]
+
+
+class ShownItems(Sequence[object]):
+    """The ids of the candidates at some places, each looked up when it is asked for: mostly none is."""
+
+    def __init__(self, candidates: Sequence[object], places: Places, item_key: str | None) -> None:
+        self._candidates, self._places, self._key = candidates, places, item_key
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> object: ...
+    @overload
+    def __getitem__(self, index: slice) -> ShownItems: ...
+    def __getitem__(self, index: int | slice) -> object:
+        if isinstance(index, slice):
+            return ShownItems(self._candidates, self._places[index], self._key)
+        return item_id(self._candidates[self._places[index]], self._key)
+
+
+def item_id(candidate: object, item_key: str | None) -> object:
+    """A candidate's id as it was sent."""
+    return candidate.get(item_key) if isinstance(candidate, Mapping) else candidate
 
 
 class Shadow(Protocol):
