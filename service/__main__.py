@@ -76,7 +76,7 @@ def _simulate(given: argparse.Namespace) -> int:
     from service.simulation.run import Wish
 
     what = (given.url, given.scenario, given.users, given.experiment, given.challenger)
-    return simulate(Wish(*what, given.lift, given.seed, given.runs))
+    return simulate(Wish(*what, given.lift, given.seed, given.runs, given.visits))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,11 +126,21 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--challenger", metavar="VERSION", help=about)
     simulate.add_argument("--lift", type=float, default=0.1, metavar="L", help="of scenario lift (default: 0.1)")
     simulate.add_argument("--seed", type=int, default=0, metavar="N", help="other users for another (default: 0)")
+    simulate.add_argument(
+        "--visits", type=_visits, default=3.0, metavar="N", help="mean requests of a user (default: 3)"
+    )
     about = "so many experiments, NAME-1 and on, looked at again and again; prints how often each verdict ever came"
     simulate.add_argument("--runs", type=_positive, default=1, metavar="N", help=about)
     simulate.set_defaults(run=_simulate)
 
     return parser
+
+
+def _visits(text: str) -> float:
+    number = float(text)
+    if not 1 <= number <= 1000:
+        raise argparse.ArgumentTypeError("must be from 1 to 1000")
+    return number
 
 
 def _positive(text: str) -> int:

@@ -41,7 +41,7 @@ class Cluster:
         self._run("initdb", "--auth=trust", "--username=test", "--no-sync", "--encoding=UTF8", "--locale=C", "data")
         with (self._folder / "data" / "postgresql.conf").open("a") as config:
             config.write(f"listen_addresses = ''\nunix_socket_directories = '{self._folder}'\nmax_connections = 60\n")
-            config.write("shared_buffers = 16MB\nfsync = off\n")  # no power is cut in tests
+            config.write("shared_buffers = 16MB\n")
         self.start()
 
     def start(self) -> None:

@@ -47,13 +47,13 @@ class Visit(NamedTuple):
     instances: list[dict[str, Any]]
 
 
-def visits(truth: Truth, schema: Mapping[str, Any], users: int, seed: int) -> Iterator[Visit]:
-    """Every request of so many users, in the order of users, as they are drawn by the seed."""
+def visits(truth: Truth, schema: Mapping[str, Any], users: int, seed: int, mean: float = VISITS) -> Iterator[Visit]:
+    """Every request of so many users, `mean` of each, in the order of users, as they are drawn by the seed."""
     generator, name = random.Random(seed), f"sim{seed}"
     for number in range(users):
         unit, rate = f"{name}-{number}", generator.betavariate(*RATE)
         count = 1
-        while generator.random() < 1 - 1 / VISITS:
+        while generator.random() < 1 - 1 / mean:
             count += 1
         lost = truth.scenario == "srm" and generator.random() < LOST
         if lost and truth.split.assign(unit).version == truth.default:

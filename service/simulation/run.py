@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TextIO, TypeVar, cast
 
-from service.simulation.behaviour import SCENARIOS, Scenario, Truth, Visit, clicks, visits
+from service.simulation.behaviour import SCENARIOS, VISITS, Scenario, Truth, Visit, clicks, visits
 from service.simulation.gateway import Gateway, GatewayError
 from service.traffic import Split
 
@@ -35,6 +35,7 @@ class Wish:
     lift: float = 0.1
     seed: int = 0
     runs: int = 1
+    visits: float = VISITS
     threads: int = 4
 
 
@@ -44,7 +45,7 @@ def run(
     """Simulate, and give the experiment's report; `look` gets those on the way there too. Raises GatewayError."""
     truth = prepare(gateway, wish)
     schema, begun = gateway.schema(truth.default), time.monotonic()
-    coming = visits(truth, schema, wish.users, wish.seed)
+    coming = visits(truth, schema, wish.users, wish.seed, wish.visits)
     total = events = 0
     with ThreadPoolExecutor(wish.threads, thread_name_prefix="simulate") as pool:
         for group in _groups(coming, 50 * wish.threads):

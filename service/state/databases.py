@@ -13,7 +13,7 @@ POSTGRESQL = ("postgresql://", "postgres://")
 # Any number, the same in every process of every replica: the lock of those who change what others decide by.
 ALONE = 0x7477_696E_7261_6E6B
 # A statement takes milliseconds; a worker that was stopped inside a change may not keep all others from theirs.
-SERVER = "-c lock_timeout=5000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=15000"
+SERVER = "-c lock_timeout=5000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=30000"
 # A server that went without a word is given up after seconds, not after the quarter of an hour that TCP takes.
 CLIENT: dict[str, Any] = {
     "connect_timeout": 3,

@@ -106,9 +106,10 @@ def test_hardly_one_of_20_experiments_without_a_difference_is_ever_judged(runnin
 
 @pytest.mark.slow
 def test_lost_users_are_told_as_a_broken_split(running: Service) -> None:
-    found = series(running, "srm", 3, 15_000)
-    assert found["split ever in doubt (warning or mismatch)"] >= 2
-    assert found["ever better"] + found["ever worse"] <= 1
+    """A split of 52/48 by 15,000 users; the formula's own rates are 90 % and 76 %."""
+    found = series(running, "srm", 10, 15_000, "--visits", "1")
+    assert found["split ever in doubt (warning or mismatch)"] >= 7
+    assert found["split ever a mismatch"] == found["ever broken"] >= 4
 
 
 @pytest.mark.slow

@@ -272,14 +272,17 @@ def test_a_view_does_not_see_what_is_changed_meanwhile(store):
     assert store.revision() == 1
 
 
-def test_a_store_that_was_gone_is_used_again_once_it_is_back(cluster):
+def test_a_store_that_was_gone_is_used_again_once_it_is_back_and_has_what_it_had(cluster):
     with StateStore.open(cluster.state()) as store:
-        store.tell(worker("w0"))
+        with store.transaction() as change:
+            change.put_loaded({"v1": 1})
         cluster.stop()
         try:
             with pytest.raises(StateError):
                 store.revision()
         finally:
             cluster.start()
-        store.tell(worker("w1"))
-        assert [row.worker for row in store.workers()] == ["w0", "w1"]
+        with store.transaction() as change:
+            change.put_loaded({"v1": 1, "v2": 2})
+        assert store.document().loaded == {"v1": 1, "v2": 2}
+        assert store.revision() == 2

@@ -74,3 +74,8 @@ def test_under_a_leak_the_best_scores_are_clicked_most():
     for _ in range(4000):
         counts.update(clicks(truth("leak"), Visit("u", 0.05, []), "v1", SCORES, generator.random))
     assert counts[4] > 2 * counts[2] > counts[0]
+
+
+def test_users_come_as_often_as_was_asked():
+    assert len(list(visits(truth("aa"), SCHEMA, 50, 0, mean=1.0))) == 50
+    assert len(list(visits(truth("aa"), SCHEMA, 2000, 0, mean=5.0))) / 2000 == pytest.approx(5.0, rel=0.1)
