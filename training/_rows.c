@@ -17,7 +17,8 @@
 #define PREFETCH(address, write) (void)0
 #endif
 #define SPREAD UINT64_C(0x9E3779B97F4A7C15)
-#define AHEAD 8 /* rows fetched before they are needed; a miss takes as long as some rows' work */
+#define AHEAD 8 /* rows fetched before they are needed: a miss takes as long as some rows' work */
+#define LINE 16 /* floats of a cache's line */
 
 /* A column of a batch as it lies in rows.py's plan: six int64 each. */
 typedef struct {
@@ -66,7 +67,14 @@ static inline void sum(const Column *column, const int32_t *inverse, int64_t fou
                        int64_t dim, float *into) {
     memset(into, 0, (size_t)(found * dim) * sizeof *into);
     if (!column->offsets) {
-        for (int64_t b = 0; b < column->count; b++) add_row(into + inverse[b] * dim, grad + b * line, 1, dim);
+        for (int64_t b = 0; b < column->count; b++) {
+            if (b + AHEAD < column->count) { /* a row's gradients lie pages apart, where no processor looks ahead */
+                PREFETCH(grad + (b + AHEAD) * line, 0);
+                PREFETCH(grad + (b + AHEAD) * line + dim - 1, 0);
+                PREFETCH(into + inverse[b + AHEAD] * dim, 1);
+            }
+            add_row(into + inverse[b] * dim, grad + b * line, 1, dim);
+        }
         return;
     }
     const int64_t *ends = (const int64_t *)column->offsets;
@@ -80,10 +88,9 @@ static inline void gather_rows(const Column *columns, const int64_t *starts, int
                                const float *table, int64_t dim, float *out, int64_t line) {
     for (int64_t b = from; b < to; b++) {
         float *into = out + b * line;
-        for (int64_t c = 0; c < count && b + 1 < to; c++) {
-            const float *next = table + (id_at(columns + c, b + 1) + starts[c]) * dim;
-            PREFETCH(next, 0);
-            PREFETCH(next + dim - 1, 0);
+        for (int64_t c = 0; c < count && b + 2 < to; c++) {
+            const float *next = table + (id_at(columns + c, b + 2) + starts[c]) * dim;
+            for (int64_t d = 0; d < dim; d += LINE) PREFETCH(next + d, 0);
         }
         for (int64_t c = 0; c < count; c++)
             memcpy(into + c * dim, table + (id_at(columns + c, b) + starts[c]) * dim, (size_t)dim * sizeof *into);
@@ -121,6 +128,8 @@ static PyObject *weigh(PyObject *self, PyObject *arguments) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t b = 0; b < rows; b++) {
         float sum = 0;
+        for (int64_t c = 0; c < count && b + 4 < rows; c++)
+            PREFETCH((const float *)weights + id_at((const Column *)columns + c, b + 4) + ((const int64_t *)starts)[c], 0);
         for (int64_t c = 0; c < count; c++)
             sum += ((const float *)weights)[id_at((const Column *)columns + c, b) + ((const int64_t *)starts)[c]];
         ((float *)out)[b] += sum;
@@ -177,8 +186,7 @@ static PyObject *sums(PyObject *self, PyObject *arguments) {
 }
 
 static inline void fetch(float *state, int64_t row, int64_t width) {
-    PREFETCH(state + row * width, 1);
-    PREFETCH(state + row * width + width - 1, 1);
+    for (int64_t d = 0; d < width; d += LINE) PREFETCH(state + row * width + d, 1);
 }
 
 /* adagrad(rows, grads, count, dim, weights, sums, width, lr, eps, decay, threads): see RowAdagrad; rowwise at

@@ -122,7 +122,9 @@ class Batch:
 
     def _some_rows(self, share: float, generator: torch.Generator) -> Tensor:
         """At least one row where the share is not 0, so that the unknown id is trained in a small table too."""
-        count = min(self.rows, max(1, round(share * self.rows))) if share else 0
+        if not share:
+            return torch.zeros(0, dtype=torch.int64, device=self.ids.device)
+        count = min(self.rows, max(1, round(share * self.rows)))
         return torch.randperm(self.rows, generator=generator)[:count].to(self.ids.device)
 
 
