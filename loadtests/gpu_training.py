@@ -87,7 +87,7 @@ class Training:
         return {"batches": batches}
 
     def resumed(self) -> Json:
-        """A fit in float16 that is terminated leaves a checkpoint, and --resume goes on to an AUC of the same height."""
+        """A fit in float16 that is terminated leaves a checkpoint within 10 s, and --resume goes on to its end."""
         words = [*self._words("gone", self.device, "fp16", epochs=50), "--checkpoint-minutes", "0"]
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         checkpoints = self.folder / "gone" / ".checkpoints" / "v"
