@@ -88,7 +88,7 @@ class Training:
 
     def resumed(self) -> Json:
         """A fit in float16 that is terminated leaves a checkpoint within 10 s, and --resume goes on to its end."""
-        words = [*self._words("gone", self.device, "fp16", epochs=50), "--checkpoint-minutes", "0"]
+        words = [*self._words("gone", self.device, "fp16", epochs=50), "--checkpoint-minutes", "0.003"]
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         checkpoints = self.folder / "gone" / ".checkpoints" / "v"
         until = time.monotonic() + 100

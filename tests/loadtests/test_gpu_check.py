@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "loadtests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "loadtests"))
 from gpu_work import made, trained
 
-
+ROOT = Path(__file__).resolve().parents[2]
 CHECKS = {
     "serving": {
         *("fit", "exam", "parity", "ranking_equals_rows", "together_as_alone", "evaluate", "http"),
