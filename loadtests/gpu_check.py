@@ -1,10 +1,13 @@
 """Checks on a GPU what the gate can only check on the CPU, then times it. One script, generated data, minutes.
 
     python loadtests/gpu_check.py serving            (--device cpu tries the script itself where there is no GPU)
+    python loadtests/gpu_check.py training
 
 `serving`: two versions trained on the device pass their exams there, score there as on the CPU, together as alone, by
 `evaluate`, by ranking and over HTTP, in every precision within its bound, and leave nothing behind when swapped; then
 rows a second and milliseconds of rankings, in this process and over HTTP, beside the bare module row by row.
+`training`: one config on the CPU and in every precision of the device: AUC, first gradients, buffers made ahead, a
+checkpoint, a full GPU; then rows a second, peak memory and seconds to one AUC, beside the floor of memory's bandwidth.
 Uses the Python and torch that it is run with. Prints one JSON object; exits with 1 where a check failed.
 """
 
@@ -33,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from generated import ITEMS, generate, ranking, rows
 from gpu_service import ask, served
 from gpu_times import in_process, over_http
+from gpu_training import Training
 
 from service.scoring.artifact import Artifact, open_artifact
 from service.scoring.device import FLOAT32, PRECISIONS
@@ -205,7 +209,7 @@ def _held(device: str) -> tuple[float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=["serving"])
+    parser.add_argument("part", choices=["serving", "training"])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--rows", type=int, default=400_000, help="generated training rows")
     parser.add_argument("--no-times", action="store_true", help="the checks alone")
@@ -218,8 +222,9 @@ def main() -> int:
     report |= {"torch": torch.__version__, "python": platform.python_version()}
     failed = []
     with tempfile.TemporaryDirectory() as folder:
-        serving = Serving(Path(folder), options.device, options.rows, timed=not options.no_times)
-        steps = serving.checks() if options.no_times else [*serving.checks(), serving.times]
+        kind = Serving if options.part == "serving" else Training
+        part = kind(Path(folder), options.device, options.rows, timed=not options.no_times)
+        steps = part.checks() if options.no_times else [*part.checks(), part.times]
         for step in steps:
             started = time.perf_counter()
             try:

@@ -96,7 +96,6 @@ def main(
     if group.first:
         leakage = look_for_leaks(data, cuts.parts(data.positions), config)  # with the negatives that are not trained on
         leakage.tell(strict=strict)
-    batches = {name: rows_on(device, encoded[name], data.labels[rows]) for name, rows in parts.items()}
     ordered = data.times[parts["train"]] if data.times is not None and config.split.kind != "random" else None
     shares = unknown_shares(encoder.layout, encoded["train"], ordered, len(parts["valid"]) / len(parts["train"]))
 
@@ -110,6 +109,7 @@ def main(
     # ---- epochs, from the start or from where a run of the same config and data was stopped
     with told_of_memory(model, encoder.layout, config.train, device):
         model.to(device)
+        batches = {name: rows_on(device, encoded[name], data.labels[rows]) for name, rows in parts.items()}
     sizes = (config.train.batch_size, shares, config.train.seed, BUFFER_BYTES)
     shuffle = Shuffle(batches["train"], *sizes, group=group, ahead=device.startswith("cuda"))
     optimizers = build_optimizers(model, config.train)

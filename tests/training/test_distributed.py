@@ -15,15 +15,22 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from service.scoring.files import MODULE
 from tests.training.tiny_data import clicks, config, fit, tables, write_data
-from training import train
+from training import metrics, train
+from training.data import read_dataset
 from training.distributed import Exchange, Group, joined
+from training.encoding import MappedRows, encode_parts, fit_encoder
+from training.loop import scores
+from training.model import WideDeep
+from training.shuffle import Shuffle
 
 # Reading the module's weights; what is deprecated is torch's own reader, named in service/scoring.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
+NONE = ([0.0] * 5, [0.0])  # no value becomes unknown
 MADE: dict[str, Any] = {"train": {"batch_size": 64, "epochs": 2, "patience": 4}, "model": {"dropout": 0.0}}
 
 
@@ -69,6 +76,47 @@ def test_two_processes_come_to_the_weights_and_metrics_of_one(tmp_path: Path, ro
     found = weights(both)
     for name, wanted in weights(alone).items():
         assert torch.allclose(found[name], wanted, atol=1e-4), name
+
+
+def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_size: int) -> None:
+    """Loss, gradients and gathered metrics of one model, the same in every process, before any step."""
+    join(rank, size, port)
+    made = config(**MADE)
+    with joined("cpu") as group:
+        read = group.one_by_one(lambda: read_dataset(data, made, seed=1, cache=folder / "cache"))
+        cuts = read.cut(made)
+        parts = cuts.parts(read.positions)
+        encoder = fit_encoder(made.schema, read, parts["train"])
+        encoded = group.one_by_one(lambda: encode_parts(read, encoder, made, cuts, parts, folder / "cache"))
+        rows, valid = (MappedRows(encoded[name], read.labels[parts[name]], "cpu") for name in ("train", "valid"))
+        assert rows.rows % 2
+        assert valid.rows % 2
+        torch.manual_seed(5)
+        model = WideDeep(encoder.layout, (16, 8), 0.0)
+        torch.nn.init.normal_(model.wide.weight)
+        batch = next(iter(Shuffle(rows, batch_size, NONE, 1, group=group).epoch()))
+        loss = binary_cross_entropy_with_logits(model.logits(*batch.inputs), batch.labels, reduction="sum") / batch_size
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        exchange = Exchange(group, model.parameters())
+        exchange.add(0.0)
+        judged = metrics.evaluate(valid.labels, scores(model, valid, group), None)
+        gradients = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+        found = {"loss": sum(group.gather_objects(float(loss))), "auc": judged["auc"], "gradients": gradients}
+        torch.save(found, folder / f"{size}-{rank}.pt")
+
+
+@pytest.mark.parametrize("batch_size", [64, 1024])  # 1024: all rows, an odd number of them
+def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(tmp_path: Path, batch_size: int) -> None:
+    data = write_data(tmp_path / "data", clicks(rows=651))
+    together(first_step, 1, data, tmp_path, batch_size)
+    together(first_step, 2, data, tmp_path, batch_size)
+    one, *others = (torch.load(tmp_path / name, weights_only=True) for name in ("1-0.pt", "2-0.pt", "2-1.pt"))
+    for other in others:
+        assert other["loss"] == pytest.approx(one["loss"], abs=1e-6)
+        assert other["auc"] == pytest.approx(one["auc"], abs=1e-6)
+        assert other["gradients"].keys() == one["gradients"].keys()
+        for name, wanted in one["gradients"].items():
+            assert torch.allclose(other["gradients"][name], wanted, rtol=0, atol=1e-5), name
 
 
 def add_up(rank: int, size: int, port: int, folder: Path) -> None:
