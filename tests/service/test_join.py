@@ -28,18 +28,20 @@ def captured(**more: Any) -> dict[str, Any]:
     return {**row, "score": 0.5, **more}
 
 
-def joined(tmp_path: Path, rows: list[dict[str, Any]], *clicks: tuple[str, str], **wish: Any) -> list[dict[str, Any]]:
+def joined(
+    tmp_path: Path, rows: list[dict[str, Any]], *clicks: tuple[str, str], state: str = "", **wish: Any
+) -> list[dict[str, Any]]:
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "captured-1-a.parquet")
-    state = f"sqlite:///{tmp_path}/state.db"
+    state = state or f"sqlite:///{tmp_path}/state.db"
     with StateStore.open(state) as store, store.transaction() as change:
         change.counts.take_keys({key for click in clicks if (key := click_key(*click)) is not None})
     assert join(Wish(tmp_path, state, tmp_path / "out.parquet", **wish)) == 0
     return pq.read_table(tmp_path / "out.parquet").to_pylist()
 
 
-def test_a_click_marks_its_item_of_its_prediction_alone(tmp_path: Path) -> None:
+def test_a_click_marks_its_item_of_its_prediction_alone(tmp_path: Path, any_state: str) -> None:
     rows = [captured(prediction_id=prediction(n), item=item) for n in (1, 2) for item in ("i1", "i2")]
-    found = joined(tmp_path, rows, (rows[0]["prediction_id"], "i1"))
+    found = joined(tmp_path, rows, (rows[0]["prediction_id"], "i1"), state=any_state)
     assert [row["clicked"] for row in found] == [1, 0, 0, 0]
 
 
