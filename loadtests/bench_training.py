@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,26 @@ import torch
 from training_works import WORKS, make, ten_columns
 
 HERE = Path(__file__).resolve().parent
-ROWS = (*WORKS, "encode", "processes")
-ENOUGH = {"A": (0.8, 0.95), "B": (0.7, 0.95), "C": (0.8, 0.8), "encode": (500_000, 500_000), "processes": (1.6, 1.6)}
+ROWS = (*WORKS, "encode", "two_A", "two_B")
+ENOUGH = {
+    "A": (0.8, 0.95),
+    "B": (0.7, 0.95),
+    "C": (0.8, 0.8),
+    "encode": (500_000, 500_000),
+    "two_A": (1.6, 1.6),
+    "two_B": (1.6, 1.6),
+}
 Json = dict[str, Any]
 
 
 def main() -> int:
     options = _options()
     found: dict[str, list[Json]] = {name: [] for name in options.only}
-    measures: dict[str, Callable[[argparse.Namespace], Json]] = {"encode": encode, "processes": processes}
+    measures: dict[str, Callable[[argparse.Namespace], Json]] = {
+        "encode": encode,
+        "two_A": partial(two, "A"),
+        "two_B": partial(two, "B"),
+    }
     for n in range(options.repeats):
         for name in options.only:
             print(f"{time.strftime('%H:%M:%S')} {name}, {n + 1} of {options.repeats}", file=sys.stderr)
@@ -63,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     there = (options.work / "data" / "A" / "config.toml").exists()
-    options.only = options.only or [name for name in ROWS if name != "A" or options.movielens or there]
+    options.only = options.only or [name for name in ROWS if not name.endswith("A") or options.movielens or there]
     return options
 
 
@@ -81,12 +93,12 @@ def encode(options: argparse.Namespace) -> Json:
     return program("encode", folder, cache, threads=1)
 
 
-def processes(options: argparse.Namespace) -> Json:
-    """An epoch of work B by one process of one thread, then by two of them."""
-    folder = make(WORKS["B"], options.work, None)
+def two(name: str, options: argparse.Namespace) -> Json:
+    """An epoch of a work by one process of one thread, then by two of them."""
+    folder = make(WORKS[name], options.work, options.movielens)
     found: Json = {}
     for count in (1, 2):
-        artifacts = options.work / "artifacts" / f"processes-{count}"
+        artifacts = options.work / "artifacts" / f"{name}-{count}"
         shutil.rmtree(artifacts, ignore_errors=True)
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
         fit = ["-m", "training", "fit", "--config", str(folder / "config.toml"), "--data", str(folder)]
@@ -96,7 +108,7 @@ def processes(options: argparse.Namespace) -> Json:
             "--version",
             "v1",
             "--cache",
-            str(options.work / "artifacts" / "cache-B"),
+            str(options.work / "artifacts" / f"cache-{name}"),
         ]
         _run([*launch, *fit, *where, "--device", "cpu"], 1)
         epoch = json.loads((artifacts / "v1" / "manifest.json").read_text())["epochs"][0]

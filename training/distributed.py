@@ -58,8 +58,10 @@ class Group:
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
         """The parts of all processes in their order, `lengths` those of their first dimensions."""
-        padded = part.new_zeros((max(lengths), *part.shape[1:]))
-        padded[: len(part)] = part
+        padded = part
+        if len(part) < max(lengths):
+            padded = part.new_zeros((max(lengths), *part.shape[1:]))
+            padded[: len(part)] = part
         found = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(found, padded)
         return [one[:length] for one, length in zip(found, lengths, strict=True)]
@@ -154,13 +156,21 @@ class Exchange:
         return float(flat[-1])
 
     def _add_touched(self, parameters: list[nn.Parameter]) -> None:
+        if not parameters:
+            return
         parts = [_touched(parameter) for parameter in parameters]
         counts = self._group.counts([len(rows) for rows, _ in parts])
-        for n, (parameter, (rows, values)) in enumerate(zip(parameters, parts, strict=True)):
-            lengths = [of[n] for of in counts]
-            index = torch.cat(self._group.gather(rows, lengths))[None]
-            found = torch.cat(self._group.gather(values, lengths))
-            parameter.grad = torch.sparse_coo_tensor(index, found, parameter.shape, check_invariants=False)
+        # All tables in one message: rows as the bits of 32-bit integers, then values.
+        sent = [one for rows, values in parts for one in (rows.int().view(torch.float32), values.flatten())]
+        sizes = [
+            [size for n, one in enumerate(parameters) for size in (of[n], of[n] * one[0].numel())] for of in counts
+        ]
+        gathered = self._group.gather(torch.cat(sent), [sum(of) for of in sizes])
+        found = [one.split(of) for one, of in zip(gathered, sizes, strict=True)]
+        for n, parameter in enumerate(parameters):
+            index = torch.cat([of[2 * n].view(torch.int32) for of in found]).long()[None]
+            values = torch.cat([of[2 * n + 1] for of in found]).view(-1, *parameter.shape[1:])
+            parameter.grad = torch.sparse_coo_tensor(index, values, parameter.shape, check_invariants=False)
 
 
 def _touched(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from training.config import TrainConfig
 from training.model import WideDeep
-from training.rows import native
+from training.rows import Lookups, Place, native
 
 # Where the config says 0. FTRL's rate is per example, the others' per batch mean.
 LEARNING_RATES = {"ftrl": 0.05, "adagrad": 0.02, "adam": 0.001, "sgd": 0.1}
@@ -91,12 +91,14 @@ class RowOptimizer(Optimizer):
 def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct rows (U,) of a sparse gradient and their summed gradients (U, D).
 
-    What `coalesce` does, several times faster: 32-bit keys are sorted, and a bag sums each run of equal ones. Rows of a
-    gradient that is coalesced stay in its order.
+    What `coalesce` does, several times faster: natively, or 32-bit keys are sorted and a bag sums each run of equal
+    ones. Rows stand in any order.
     """
     keys, values = grad._indices()[0], grad._values()
     if grad.is_coalesced():
         return keys, values
+    if native is not None and values.dim() == 2 and _is_plain(values):
+        return Lookups(keys[:, None], []).sums([Place(0, 0)], values, values.size(1), mean=False)
     short = keys.to(torch.int32) if grad.size(0) <= torch.iinfo(torch.int32).max else keys
     ordered, order = short.sort(stable=True)
     first = torch.ones(len(ordered), dtype=torch.bool, device=ordered.device)
