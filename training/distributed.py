@@ -166,7 +166,7 @@ class Exchange:
             [size for n, one in enumerate(parameters) for size in (of[n], of[n] * one[0].numel())] for of in counts
         ]
         gathered = self._group.gather(torch.cat(sent), [sum(of) for of in sizes])
-        found = [one.split(of) for one, of in zip(gathered, sizes, strict=True)]
+        found = [torch.split(one, of) for one, of in zip(gathered, sizes, strict=True)]
         for n, parameter in enumerate(parameters):
             index = torch.cat([of[2 * n].view(torch.int32) for of in found]).long()[None]
             values = torch.cat([of[2 * n + 1] for of in found]).view(-1, *parameter.shape[1:])
