@@ -93,7 +93,7 @@ def trained(work: Work, folder: Path, device: str, amp: str, batch_size: int, ep
         BUFFER_BYTES,
         ahead=device == "cuda",
     )
-    schedule = Schedule(optimizers, train, -(-len(work.labels) // batch_size))
+    schedule = Schedule(optimizers, train)
     run = Run(model, optimizers, schedule, shuffle, Precision(amp, device, optimizers))
     valid = Validation(Batch.of(work.valid, work.valid_labels, device), work.valid_labels, None)
     with Progress(folder, "v", train, len(work.labels), device=device, show=False) as progress:

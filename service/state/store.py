@@ -29,6 +29,7 @@ class StateStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._file: tuple[int, int] | None = None
+        self._closed = False
 
     @classmethod
     def open(cls, url: str) -> StateStore:
@@ -50,6 +51,8 @@ class StateStore:
         return store
 
     def close(self) -> None:
+        """What another thread is at goes on to its end."""
+        self._closed = True
         self._engine.dispose()
 
     def __enter__(self) -> StateStore:
@@ -111,8 +114,11 @@ class StateStore:
             raise StateError("its file was moved, replaced or removed under the running service; restart the service")
         options = databases.begin_options(self._engine, writes=writes, alone=alone)
         try:
-            with self._engine.connect() as connection, connection.execution_options(**options).begin():
-                yield connection
+            with self._engine.connect() as connection:
+                with connection.execution_options(**options).begin():
+                    yield connection
+                if self._closed:
+                    connection.detach()  # its pool is gone, and nobody else would close it
         except SQLAlchemyError as error:
             raise StateError(_said(error)) from error
 

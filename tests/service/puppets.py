@@ -57,14 +57,23 @@ class Puppets:
         return int(self._call(seat, "pid", ""))
 
     def _call(self, seat: int, verb: str, version: str) -> Any:
-        address = str(self.folder / f"seat-{seat}")
-        self.until(lambda: os.path.exists(address))
         try:
-            with Client(address) as line:
+            with self._connect(str(self.folder / f"seat-{seat}")) as line:
                 line.send((verb, version))
                 return line.recv()
         except (EOFError, ConnectionError):
             return "died"
+
+    def _connect(self, address: str) -> Connection:
+        """Once the worker listens: its address is there a moment before that."""
+        ends = time.monotonic() + 40
+        while True:
+            try:
+                return Client(address)
+            except (FileNotFoundError, ConnectionRefusedError):
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.01)
 
     def until(self, condition: Any, seconds: float = 40) -> None:
         ends = time.monotonic() + seconds

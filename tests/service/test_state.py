@@ -286,3 +286,13 @@ def test_a_store_that_was_gone_is_used_again_once_it_is_back_and_has_what_it_had
             change.put_loaded({"v1": 1, "v2": 2})
         assert store.document().loaded == {"v1": 1, "v2": 2}
         assert store.revision() == 2
+
+
+def test_a_connection_in_use_when_the_store_is_closed_is_closed_after_its_use(any_state):
+    store = StateStore.open(any_state)
+    with store.reading() as view:
+        store.close()
+        used = view.connection.connection.driver_connection
+        assert view.revision() == 0
+    with pytest.raises(Exception, match="closed"):
+        used.cursor().execute("SELECT 1")
