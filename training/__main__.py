@@ -25,6 +25,7 @@ from training.memory import of_memory
 from training.raw import RAW_DATA_SETS, convert_raw
 from training.stopping import Stopping, Terminated
 
+_STREAMED = "where rows are streamed to, and kept: a fit's finds them there (default: a temporary folder)"
 FAILURES = (TrainingError, ConfigError, ArtifactError, DeviceError)
 
 
@@ -110,7 +111,8 @@ def _compare(options: argparse.Namespace) -> None:
     from training.compare import compare_versions
 
     device = choose_device(options.device)
-    print(json.dumps(compare_versions(options.a, options.b, options.data, split=options.split, device=device)))
+    how = {"split": options.split, "device": device, "cache": options.cache}
+    print(json.dumps(compare_versions(options.a, options.b, options.data, **how)))
 
 
 def _tune(options: argparse.Namespace) -> None:
@@ -126,7 +128,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     from training.evaluate import evaluate_version
 
     device = choose_device(options.device)
-    found, notes = evaluate_version(options.artifact, options.data, split=options.split, device=device)
+    how = {"split": options.split, "device": device, "cache": options.cache}
+    found, notes = evaluate_version(options.artifact, options.data, **how)
     for note in notes:
         logging.getLogger("training").warning("warning: %s", note)
     print(json.dumps({**found, "split": options.split, "device": device}))
@@ -188,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--data", type=Path, required=True, metavar="PATH")
     evaluate.add_argument("--split", choices=("test", "valid", "train", "all"), default="test")
     evaluate.add_argument("--device", choices=DEVICES, default="auto")
+    evaluate.add_argument("--cache", type=Path, metavar="DIR", help=_STREAMED)
     evaluate.set_defaults(run=_evaluate)
 
     compare = commands.add_parser("compare", help="the paired difference of two versions on the same rows")
@@ -196,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--data", type=Path, required=True, metavar="PATH")
     compare.add_argument("--split", choices=("test", "valid", "train", "all"), default="test")
     compare.add_argument("--device", choices=DEVICES, default="auto")
+    compare.add_argument("--cache", type=Path, metavar="DIR", help=_STREAMED)
     compare.set_defaults(run=_compare)
 
     tune = commands.add_parser("tune", help="search the ranges of a config's [tune] section on the validation part")

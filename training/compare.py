@@ -12,21 +12,27 @@ import numpy.typing as npt
 from service.scoring.artifact import Artifact, open_artifact
 from service.scoring.encoded import Ints
 from training import metrics
-from training.data import Dataset, read_dataset
 from training.errors import DataFault
-from training.evaluate import scores_of, stored_split
+from training.evaluate import rows_of, scores_of, streamed
 
 Doubles = npt.NDArray[np.float64]
 Z95 = 1.959963984540054
 
 
-def compare_versions(first: Path, second: Path, path: Path, *, split: str, device: str) -> dict[str, Any]:
+def compare_versions(
+    first: Path, second: Path, path: Path, *, split: str, device: str, cache: Path | None = None
+) -> dict[str, Any]:
     """The rows of PATH that lie in `split` by both versions' own cuts, scored by both.
 
     Raises ArtifactError, or DataFault where the versions do not read the same rows.
     """
     a, b = (open_artifact(folder, device=device) for folder in (first, second))
-    (data_a, rows_a), (data_b, rows_b) = (_rows(one, path, split) for one in (a, b))
+    with streamed(cache) as home:
+        return _compared(a, b, path, split, home)
+
+
+def _compared(a: Artifact, b: Artifact, path: Path, split: str, cache: Path) -> dict[str, Any]:
+    (data_a, rows_a), (data_b, rows_b) = (rows_of(one, path, split, cache) for one in (a, b))
     if len(data_a.labels) != len(data_b.labels) or not np.array_equal(data_a.labels, data_b.labels):
         raise DataFault(f"{path}: the two versions read other rows or labels of it; their [data] must agree")
     rows = np.intersect1d(rows_a, rows_b)
@@ -87,9 +93,3 @@ def _judged(a: float, b: float, parts: Doubles, groups: Ints) -> dict[str, Any]:
     p = math.erfc(abs(difference) / error / math.sqrt(2)) if error else float(difference == 0)
     interval = [difference - Z95 * error, difference + Z95 * error]
     return {"a": a, "b": b, "difference": difference, "interval": interval, "p": p}
-
-
-def _rows(artifact: Artifact, path: Path, split: str) -> tuple[Dataset, Ints]:
-    config, cuts = stored_split(artifact)
-    data = read_dataset(path, config, seed=cuts.seed, part=split)
-    return data, np.arange(len(data.labels)) if split == "all" else cuts.parts(data.positions)[split]

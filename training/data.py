@@ -70,8 +70,10 @@ class Dataset:
 
     def encode(self, encoder: FeatureEncoder, rows: Ints) -> Encoded:
         """The chosen rows as tensors' arrays; raises DataFault."""
+        # Of the span that they lie in alone: a take from the whole may copy a mapped table into memory.
+        first, end = (int(rows.min()), int(rows.max()) + 1) if len(rows) else (0, 0)
         try:
-            return encoder.encode_table(self.table.take(pa.array(rows)))
+            return encoder.encode_table(self.table.slice(first, end - first).take(pa.array(rows - first)))
         except DataError as error:
             raise self.fault(error, rows) from None
 

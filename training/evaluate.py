@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,35 @@ SPLITS = (*PARTS, "all")
 CHUNK_ROWS = 65_536
 
 
-def evaluate_version(folder: Path, path: Path, *, split: str, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def evaluate_version(
+    folder: Path, path: Path, *, split: str, device: str, cache: Path | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics of the rows of PATH in `split`, and notes on the data; raises ArtifactError or DataFault."""
     artifact = open_artifact(folder, device=device)
+    with streamed(cache) as home:
+        data, rows = rows_of(artifact, path, split, home)
+        if not len(rows):
+            raise DataFault(f"{path}: no row lies in the version's {split} part")
+        units = None if data.units is None else data.units[rows]
+        return metrics.evaluate(data.labels[rows], scores_of(artifact, data, rows), units), data.notes
+
+
+@contextmanager
+def streamed(cache: Path | None) -> Iterator[Path]:
+    """Where rows are streamed to, so that memory holds their labels and scores alone: `cache`, as a fit's, which may
+    hold them already, or a folder that goes when it is done with."""
+    if cache is not None:
+        yield cache
+        return
+    with tempfile.TemporaryDirectory(prefix="twinrank-") as folder:
+        yield Path(folder)
+
+
+def rows_of(artifact: Artifact, path: Path, split: str, cache: Path) -> tuple[Dataset, Ints]:
+    """The data as the version reads it, mapped from `cache`, and which rows lie in `split` by its own cuts."""
     config, cuts = stored_split(artifact)
-    data = read_dataset(path, config, seed=cuts.seed, part=split)
-    rows = np.arange(len(data.labels)) if split == "all" else cuts.parts(data.positions)[split]
-    if not len(rows):
-        raise DataFault(f"{path}: no row lies in the version's {split} part")
-    units = None if data.units is None else data.units[rows]
-    return metrics.evaluate(data.labels[rows], scores_of(artifact, data, rows), units), data.notes
+    data = read_dataset(path, config, seed=cuts.seed, part=split, cache=cache)
+    return data, np.arange(len(data.labels)) if split == "all" else cuts.parts(data.positions)[split]
 
 
 def stored_split(artifact: Artifact) -> tuple[Config, Cuts]:

@@ -133,6 +133,24 @@ def test_evaluate_prints_one_json_object_split_at_the_versions_own_cuts(
     assert counts == {"train": 480, "valid": 60, "test": 60, "all": 600}
 
 
+def test_evaluate_takes_rows_that_a_fit_has_cached_and_else_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_data(tmp_path / "data")
+    version = fit(config(), data, tmp_path / "artifacts")
+    (tmp_path / "aside").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
+    cache = tmp_path / "artifacts" / ".cache"
+    kept = sorted(cache.iterdir())
+    found = []
+    for more in ([], ["--cache", str(cache)]):
+        assert main(["evaluate", "--artifact", str(version), "--data", str(data), *more]) == 0
+        found.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert found[0] == found[1]
+    assert sorted(cache.iterdir()) == kept
+    assert list((tmp_path / "aside").iterdir()) == []
+
+
 def test_a_loss_that_is_not_finite_stops_and_publishes_nothing(tmp_path: Path) -> None:
     made = config(train={"wide_optimizer": "sgd", "wide_lr": 1e38})
     with pytest.raises(FitError, match="not finite"):
