@@ -41,6 +41,7 @@ from training.slices import slices
 from training.stopping import Stopping
 from training.unknowns import unknown_shares
 from training.warm import warm_start
+from training.watched import wide_weights
 
 log = logging.getLogger("training")
 
@@ -160,6 +161,7 @@ def main(
         "correction": correction | ({} if correction["kind"] == "none" else {"uncorrected": plain}),
         "slices": {"part": judged, "metrics": sliced},
         "values": export.values(encoder, encoded[judged]),
+        "wide": wide_weights(model),
         "unknown_shares": dict(
             zip([c.name for c in (*encoder.layout.ids, *encoder.layout.bags)], [*shares[0], *shares[1]], strict=True)
         ),

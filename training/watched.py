@@ -21,7 +21,12 @@ def watched(model: WideDeep, optimizers: Sequence[Optimizer]) -> dict[str, float
         for name, parameter in model.named_parameters():
             if name.startswith("tables."):
                 found[f"norm/{name}"] = float(parameter.norm(dim=1).mean())
-        wide = model.wide.weight
-        found["norm/wide"] = float(wide.norm())
-        found["wide/share_not_zero"] = float((wide != 0).float().mean()) if wide.numel() else 0.0
+        found["norm/wide"] = float(model.wide.weight.norm())
+    wide = wide_weights(model)
+    found["wide/share_not_zero"] = 1 - wide["zero"] / wide["weights"] if wide["weights"] else 0.0
     return found
+
+
+def wide_weights(model: WideDeep) -> dict[str, int]:
+    """How many weights the tables of the wide part hold, and how many are exactly 0, as FTRL's L1 leaves them."""
+    return {"weights": model.wide.weight.numel(), "zero": int((model.wide.weight == 0).sum())}

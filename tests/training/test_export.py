@@ -40,6 +40,26 @@ def test_the_manifest_says_how_many_values_were_missing_or_unknown_in_rows_that_
     assert found["values"]["rows"] == found["split"]["rows"]["test"]
 
 
+def test_the_manifest_counts_the_wide_weights_that_l1_left_at_zero(version: Path) -> None:
+    wide = load(version / "model.pt").state_dict()["model.wide.weight"]
+    assert read_manifest(version)["wide"] == {"weights": wide.numel(), "zero": int((wide == 0).sum())}
+    assert 0 < int((wide == 0).sum()) < wide.numel()
+
+
+def test_the_saved_module_is_not_optimised_yet(version: Path) -> None:
+    # What is optimised before it is saved is so for one machine alone; freezing leaves no parameters.
+    assert len(list(load(version / "model.pt").parameters())) > 4
+
+
+def test_no_device_is_frozen_into_the_saved_module(version: Path) -> None:
+    module = load(version / "model.pt").to("meta")  # where a constant of the CPU would meet tensors of another device
+    rows = open_artifact(version).encoder.encode_rows([{"user_id": 3, "age": 30, "item_id": "i4"}, {}])
+    bags = [[torch.from_numpy(part).to("meta") for part in (bag.values, bag.offsets)] for bag in rows.bags]
+    inputs = (torch.from_numpy(rows.numerics).to("meta"), torch.from_numpy(rows.ids).to("meta"))
+    scores = module(*inputs, [values for values, _ in bags], [offsets for _, offsets in bags])
+    assert scores.device.type == "meta"
+
+
 def test_ex01_every_part_of_the_saved_module_is_in_evaluation_mode(version: Path) -> None:
     assert not any(part.training for part in load(version / "model.pt").modules())
 

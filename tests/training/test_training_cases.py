@@ -161,9 +161,10 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path: Path) ->
     assert read_manifest(other)["files"]["exam.json"] != digests[0]["exam.json"]
 
 
-def test_a_last_batch_of_one_row_trains(tmp_path: Path) -> None:
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_a_last_batch_of_one_row_trains(tmp_path: Path, norm: str) -> None:
     # 480 rows train: 479 and then one.
-    made = config(train={"batch_size": 479, "epochs": 1})
+    made = config(train={"batch_size": 479, "epochs": 1}, model={"norm": norm})
     assert fit(made, write_data(tmp_path / "data"), tmp_path / "artifacts").is_dir()
 
 
