@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -274,9 +275,9 @@ class Batcher(Generic[T, R]):
     def _finish_threaded(self, batch: Batch[T, R]) -> None:
         self._load.end(id(batch))
         self._overrun = max(0, self._overrun - 1)
-        self._finish(batch)
+        self._finish(batch, inline=False)
 
-    def _finish(self, batch: Batch[T, R]) -> None:
+    def _finish(self, batch: Batch[T, R], *, inline: bool = True) -> None:
         loop = self._loop or self._running_loop()
         try:
             if batch.error is None:
@@ -288,7 +289,7 @@ class Batcher(Generic[T, R]):
             if not batch.is_settled:
                 # Once the callers, whom the loop has been told of by now, have made their answers: that is work too.
                 batch.is_settled = True
-                loop.call_soon(self._load.finish, len(batch.entries), batch.work)
+                loop.call_soon(partial(self._load.finish, len(batch.entries), batch.work, inline=inline))
             # Whatever a hook does, the next batch starts; in the loop's next turn, so that who came meanwhile is in it.
             self._running = None
             self._call_soon(loop)

@@ -11,11 +11,15 @@ from service.batching.entries import QueueFull
 TOO_MUCH = "more requests than can be answered in time"
 # Reading, choosing and answering, beside what `run` takes. A first guess: `stretch` is measured with it in place.
 REQUEST_SECONDS = 1e-4
-# The share of the budget that is given away. The rest is for what is not seen from here: the time before a request is
-# read, which is a turn of the event loop, and after its answer is written.
+# The share of the budget that is given away. The rest is for what is not seen from here: what varies, and the time
+# after an answer is written.
 SHARE = 0.5
-# The stretch is that of the last second or so under work, and no pause counts with more than PAUSE seconds.
-MEMORY = 1.0
+# A request waits for up to a turn of the event loop before it is read. At most this share of what is given away is set
+# aside for that: else a worker whose turns are long would take one request a turn.
+TURN_SHARE = 0.5
+# The stretch is that of the last fraction of a second, so that an overload that is over is soon forgotten; no pause
+# counts with more than PAUSE seconds.
+MEMORY = 0.25
 PAUSE = 0.1
 STRETCH = (0.25, 20.0)
 
@@ -35,7 +39,7 @@ class Load:
         self._typical = 0.0
         self._running: dict[int, tuple[float, float]] = {}
         self._since = 0.0
-        self._busy = self._done = 0.0
+        self._busy = self._done = self._turn = self._ended = 0.0
         self.stretch = 1.0
 
     @property
@@ -61,7 +65,8 @@ class Load:
         return self._is_beyond(self._typical, 0.0)
 
     def _is_beyond(self, seconds: float, waited: float) -> bool:
-        return self._count > 0 and waited + self.drain_seconds + seconds * self.stretch > self._limit
+        before = max(waited, min(self._turn, TURN_SHARE * self._limit))
+        return self._count > 0 and before + self.drain_seconds + seconds * self.stretch > self._limit
 
     def take(self, seconds: float) -> None:
         """Work is taken on."""
@@ -76,17 +81,17 @@ class Load:
         self._count -= count
         self._taken -= seconds
 
-    def finish(self, count: int, seconds: float) -> None:
-        """They were done and answered."""
+    def finish(self, count: int, seconds: float, *, inline: bool = True) -> None:
+        """They were done and answered; `inline` where that was a turn of the event loop, which waited for it."""
         self.drop(count, seconds)
         now = self._clock()
         under_work, self._since = now - self._since, now
+        self._turn = under_work if inline else 0.0
         if not seconds:
             return  # nobody knows yet what it takes
-        self._busy += min(under_work, PAUSE + seconds)
-        self._done += seconds
-        if self._busy > MEMORY:
-            self._busy, self._done = self._busy / 2, self._done / 2
+        kept, self._ended = math.exp((self._ended - now) / MEMORY), now
+        self._busy = kept * self._busy + min(under_work, PAUSE + seconds)
+        self._done = kept * self._done + seconds
         self.stretch = min(max(self._busy / self._done, STRETCH[0]), STRETCH[1])
 
     def begin(self, key: int, seconds: float) -> None:

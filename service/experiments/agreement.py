@@ -18,6 +18,7 @@ TOP = 10
 NORMAL = 1.959964  # the 97.5 % point: 95 % intervals of means over many requests
 
 Ranks = npt.NDArray[np.float64]
+Order = npt.NDArray[np.intp]
 
 
 class Sums(NamedTuple):
@@ -53,38 +54,58 @@ def agreement(answer: Floats, shadow: Floats, top_k: int | None = None) -> Sums:
     """
     differences = shadow.astype(np.float64) - answer
     gap, distance = float(differences.mean()), float(np.abs(differences).mean())
-    sums = Sums(requests=1, rows=len(answer), gap=gap, gap_2=gap * gap, distance=distance, distance_2=distance**2)
-    if len(answer) < 2:
+    rows = len(answer)
+    sums = Sums(requests=1, rows=rows, gap=gap, gap_2=gap * gap, distance=distance, distance_2=distance**2)
+    if rows < 2:
         return sums
-    shared = overlap(answer, shadow, max(1, min(top_k or TOP, len(answer) // 2)))
+    orders = best_first(answer), best_first(shadow)
+    shared = _overlap(*orders, max(1, min(top_k or TOP, rows // 2)))
     sums = sums._replace(topped=1, overlap=shared, overlap_2=shared * shared)
-    rho = rank_correlation(answer, shadow)
+    rho = _correlation(_ranks(answer, orders[0]), _ranks(shadow, orders[1]))
     return sums if rho is None else sums._replace(ranked=1, rank=rho, rank_2=rho * rho)
 
 
 def rank_correlation(left: Floats, right: Floats) -> float | None:
     """Spearman's rho; None where one side has a single value."""
-    a, b = ranks(left), ranks(right)
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / scale if scale else None
-
-
-def ranks(scores: Floats) -> Ranks:
-    """Ranks from 0; equal scores share the mean of theirs."""
-    order = np.argsort(scores, kind="stable")
-    ordered = scores[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    counts = np.diff(np.append(starts, len(scores)))
-    found = np.empty(len(scores))
-    found[order] = np.repeat(starts + (counts - 1) / 2, counts)
-    return found
+    return _correlation(ranks(left), ranks(right))
 
 
 def overlap(left: Floats, right: Floats, k: int) -> float:
     """The share of the best k rows that both have; of equal scores the earlier row is the better one."""
-    best = [np.argsort(-scores, kind="stable")[:k] for scores in (left, right)]
-    return len(np.intersect1d(best[0], best[1], assume_unique=True)) / k
+    return _overlap(best_first(left), best_first(right), k)
+
+
+def ranks(scores: Floats) -> Ranks:
+    """Ranks (B,) from 0, the best first; equal scores share the mean of theirs."""
+    return _ranks(scores, best_first(scores))
+
+
+def best_first(scores: Floats) -> Order:
+    """The rows (B,) from the best to the worst, equal ones in their order."""
+    return np.argsort(-scores, kind="stable")
+
+
+def _overlap(left: Order, right: Order, k: int) -> float:
+    return len(set(left[:k].tolist()) & set(right[:k].tolist())) / k
+
+
+def _ranks(scores: Floats, order: Order) -> Ranks:
+    """`ranks` of scores in that order."""
+    ordered = scores[order]
+    found = np.empty(len(scores))
+    found[order] = np.arange(len(scores))
+    if (ordered[1:] == ordered[:-1]).any():
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        counts = np.diff(np.append(starts, len(scores)))
+        found[order] = np.repeat(starts + (counts - 1) / 2, counts)
+    return found
+
+
+def _correlation(left: Ranks, right: Ranks) -> float | None:
+    middle = (len(left) - 1) / 2
+    left, right = left - middle, right - middle
+    scale = math.sqrt(float(left @ left) * float(right @ right))
+    return float(left @ right) / scale if scale else None
 
 
 def means(sums: Sums) -> dict[str, Any]:

@@ -107,6 +107,41 @@ def test_pauses_between_work_do_not_stretch_and_nothing_stretches_without_end():
     assert load.stretch <= STRETCH[1]
 
 
+def test_an_overload_that_is_over_is_forgotten_within_a_second():
+    now = 0.0
+    load = Load(10.0, clock=lambda: now)
+    for _ in range(100):
+        load.take(1e-4)
+        now += 0.002
+        load.finish(1, 1e-4)
+    assert load.stretch == pytest.approx(20.0)
+    for _ in range(100):  # a tenth of the time under work
+        load.take(1e-3)
+        now += 1e-3
+        load.finish(1, 1e-3)
+        now += 9e-3
+    assert load.stretch < 1.1
+
+
+def test_a_turn_of_the_loop_before_a_request_is_read_counts_up_to_a_half():
+    now = 0.0
+    load = Load(1.0, clock=lambda: now)
+    load.take(0.1)
+    now += 0.1
+    load.finish(1, 0.1)
+    load.take(0.3)
+    load.check(0.09)
+    with pytest.raises(QueueFull):
+        load.check(0.11)
+    load.finish(1, 0.3)
+    now += 100.0
+    load.take(0.05)
+    now += 5.0
+    load.finish(1, 0.0)
+    load.take(0.0)
+    load.check(0.0)
+
+
 def test_what_a_running_batch_has_done_is_no_longer_at_hand():
     now = 0.0
     load = Load(10.0, clock=lambda: now)

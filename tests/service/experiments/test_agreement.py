@@ -11,7 +11,7 @@ def scores(*values):
 
 
 def test_equal_scores_share_the_mean_of_their_ranks():
-    assert ranks(scores(0.5, 0.1, 0.5, 0.2)).tolist() == [2.5, 0.0, 2.5, 1.0]
+    assert ranks(scores(0.5, 0.1, 0.5, 0.2)).tolist() == [0.5, 3.0, 0.5, 2.0]
 
 
 def test_the_same_order_correlates_fully_whatever_the_level():
