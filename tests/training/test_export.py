@@ -25,10 +25,10 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fit(config(), write_data(folder / "data"), folder / "artifacts")
 
 
-def load(path: Path, device: str = "cpu") -> torch.jit.ScriptModule:
+def load(path: Path) -> torch.jit.ScriptModule:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-        return torch.jit.load(path, map_location=device)  # type: ignore[no-any-return,no-untyped-call]
+        return torch.jit.load(path)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def test_the_manifest_says_how_many_values_were_missing_or_unknown_in_rows_that_training_did_not_see(
@@ -49,15 +49,6 @@ def test_the_manifest_counts_the_wide_weights_that_l1_left_at_zero(version: Path
 def test_the_saved_module_is_not_optimised_yet(version: Path) -> None:
     # What is optimised before it is saved is so for one machine alone; freezing leaves no parameters.
     assert len(list(load(version / "model.pt").parameters())) > 4
-
-
-def test_no_device_is_frozen_into_the_saved_module(version: Path) -> None:
-    module = load(version / "model.pt", "meta")  # a constant of the CPU would meet others there
-    rows = open_artifact(version).encoder.encode_rows([{"user_id": 3, "age": 30, "item_id": "i4"}, {}])
-    bags = [[torch.from_numpy(part).to("meta") for part in (bag.values, bag.offsets)] for bag in rows.bags]
-    inputs = (torch.from_numpy(rows.numerics).to("meta"), torch.from_numpy(rows.ids).to("meta"))
-    scores = module(*inputs, [values for values, _ in bags], [offsets for _, offsets in bags])
-    assert scores.device.type == "meta"
 
 
 def test_ex01_every_part_of_the_saved_module_is_in_evaluation_mode(version: Path) -> None:
