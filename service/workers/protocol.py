@@ -25,7 +25,7 @@ PREDICT = "/predict"
 # A request line and headers beyond this are no request of a gateway's.
 MAX_HEAD = 64 * 1024
 
-_USUAL = re.compile(rb"POST /predict HTTP/1\.1\r\n((?:[!-9;-~]+:[\t -~]*\r\n)+)\r\n")
+_USUAL = re.compile(rb"POST /predict HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~]*\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,8}")
 _UNUSUAL = frozenset((b"expect", b"te", b"trailer", b"transfer-encoding", b"upgrade"))
 _START = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) ")

@@ -50,6 +50,8 @@ def test_headers_are_named_in_lower_case_and_stripped(line):
         with_header(b"Expect: 100-continue"),
         with_header(b"Upgrade: h2c"),
         with_header(b"X-Bad: \x00"),
+        with_header(b"X(bad): 1"),
+        with_header(b"X,bad: 1"),
         with_header(b" folded: line"),
     ],
 )
