@@ -22,7 +22,7 @@ from training.rows import Lookups, Place, native
 
 pytestmark = pytest.mark.skipif(native is None, reason="installed without a compiler")
 
-ROWS = 2500  # a block of 2048 and a rest
+ROWS = 2500  # four blocks of 512 and a rest
 
 
 def rows(count: int) -> pa.Table:
@@ -68,7 +68,7 @@ def gradients(model: WideDeep) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("hidden", [[16, 8], [12]])
+@pytest.mark.parametrize("hidden", [[64, 32], [16, 8], [12]])
 def test_loss_and_gradients_are_autograds(hidden: list[int], parts: int) -> None:
     model, batch = made(model={"hidden": hidden, "dropout": 0.0})
     wanted = by_autograd(model, batch)
