@@ -217,12 +217,15 @@ class Batcher(Generic[T, R]):
         entries, gone = self._waiting.take_next(self._most_rows, now)
         if gone:
             self._load.drop(len(gone), sum(entry.work for entry in gone))
-        if not entries:
-            self._running = None
+        batch = self._running = Batch(entries, now) if entries else None
+        if batch is None:
             self._idle.set()
+        # Who hears that it is too late may add its next item at once: only now is all as `add` finds it at other times.
+        for entry in gone:
+            expire(entry.future)
+        if batch is None:
             self._tell_queue()
             return
-        batch = self._running = Batch(entries, now)
         if self._is_short(batch):
             self._work_on(batch)
             if batch.seconds > OVERRUN_SECONDS:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from service.batching.entries import Entry, expire
+from service.batching.entries import Entry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,7 +47,8 @@ class Lanes(Generic[T, R]):
         return gone
 
     def take_next(self, most_rows: Callable[[type], int], now: float) -> tuple[list[Entry[T, R]], list[Entry[T, R]]]:
-        """The next callers of the lane whose turn it is, as many as fit; the first always fits. And who is too late."""
+        """The next callers of the lane whose turn it is, as many as fit; the first always fits. And who is gone, or too
+        late by `now`: to be told by the caller, once it can take what they may bring next."""
         gone: list[Entry[T, R]] = []
         for lane in list(self._lanes):
             waiting = self._lanes.pop(lane)
@@ -66,9 +67,7 @@ class Lanes(Generic[T, R]):
         rows = 0
         while waiting:
             entry = waiting[0]
-            if entry.deadline <= now:
-                expire(entry.future)
-            if entry.future.done():
+            if entry.deadline <= now or entry.future.done():
                 gone.append(entry)
             else:
                 if entries and rows + entry.rows > most:

@@ -285,6 +285,48 @@ def test_a_deadline_is_checked_by_the_clock_when_the_batch_is_formed():
     assert asyncio.run(main()) == [[0]]
 
 
+@pytest.mark.parametrize("company", [(), (3, 4)])
+def test_who_is_too_late_may_add_its_next_item_at_once(company):
+    class Promise:
+        """Ended, it acts at once: `then` adds the next item."""
+
+        def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+            self.ended, self.then, self.result = False, then, None
+
+        def done(self) -> bool:
+            return self.ended
+
+        def set_result(self, result: Any) -> None:
+            self.ended, self.result = True, result
+
+        def set_exception(self, exception: BaseException) -> None:
+            self.ended = True
+            self.then()
+
+        def add_done_callback(self, call: Callable[[Any], object]) -> None:
+            pass
+
+    async def main() -> list[list[int]]:
+        now = 0.0
+        gate = Gate()
+        queue = batcher(gate, clock=lambda: now, max_batch_rows=1)
+        (first,) = await start(queue.submit(0))
+        following = Promise()
+        queue.add(1, Promise(lambda: queue.add(2, following)), deadline=5.0)
+        for item in company:
+            queue.add(item, Promise())
+        now = 6.0
+        gate.open.set()
+        await first
+        async with asyncio.timeout(5):
+            await queue.close()
+        assert following.ended
+        assert queue.queue_rows == 0
+        return gate.batches
+
+    assert asyncio.run(main()) == [[0], *([item] for item in company), [2]]
+
+
 def test_a_deadline_that_passes_while_the_model_works_ends_the_wait():
     async def main() -> None:
         gate = Gate()
