@@ -44,7 +44,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
-        self._in_head = False
+        self._in_head = self._ended = False
         self._quiet_since: float | None = None
         self._not_begun: Cycle | None = None
         self._waiting: Waiting | None = None  # what the fast path has not answered yet
@@ -60,10 +60,12 @@ class Protocol(HttpToolsProtocol):
             return
         if self._taken(data):
             return
+        self._ended = False
         super().data_received(without_upgrade(data))
         if self._not_begun is not None:
             self._begin(self._not_begun)
-        if not self._in_head:
+        if not self._in_head or self._ended:
+            # What came behind the end of another request is less than was read at once: it is not counted.
             self._head_bytes = 0
             return
         self._head_bytes += len(data)
@@ -74,6 +76,10 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head = True
         super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._ended = True
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """As uvicorn's, which names its own class of cycles and takes every path apart."""

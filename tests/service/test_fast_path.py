@@ -231,6 +231,18 @@ def test_a_client_that_left_is_counted_as_gone():
     assert waiting == 0
 
 
+def test_bodies_do_not_count_as_the_head_that_came_behind_them():
+    async def main():
+        async with connected() as (_, protocol, wire):
+            large = request({**RANKING, "unit_id": "u" * 50_000})
+            protocol.data_received(large + large + large[:20])
+            protocol.data_received(large[20:])
+            await until(lambda: len(wire.sent) == 3 or wire.closed)
+            return [one.split(b" ", 2)[1] for one in wire.sent]
+
+    assert asyncio.run(main()) == [b"200", b"200", b"200"]
+
+
 def test_a_server_that_ends_answers_what_it_took_and_closes():
     async def main():
         async with connected() as (here, protocol, wire):
