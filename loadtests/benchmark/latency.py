@@ -106,7 +106,9 @@ def arriving(
 ) -> Iterator[Arriving]:
     """Rankings arrive meanwhile; the client is gone at the end, whatever happens."""
     files = sorted((session.work.bodies / RANKING).glob("*.json"))
-    arrived = Arriving(server, files, phases, session.folder, connections=connections, seed=seed)
+    arrived = Arriving(
+        session.client, server.address, files, phases, session.folder, connections=connections, seed=seed
+    )
     try:
         yield arrived
     finally:

@@ -40,6 +40,7 @@ class Session:
     """Servers are started when first asked for and end with the session; all of them wait while one is measured."""
 
     work: Work
+    client: Path  # the program that `compile_client` made
     plan: Plan
     folder: Path
     stack: ExitStack  # of what was started
