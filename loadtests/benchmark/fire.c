@@ -222,10 +222,8 @@ static int64_t run(const double *due, int64_t count, double patience, const sigs
         if (ready < 0 && errno != EINTR) fail("epoll_pwait");
         for (int n = 0; n < ready; n++) {
             struct connection *one = events[n].data.ptr;
-            uint64_t expired;
-            if (one == NULL) {
-                if (read(timer_fd, &expired, sizeof expired) < 0 && errno != EAGAIN) fail("timerfd");
-            } else if (one->is_blocked && (events[n].events & EPOLLOUT) && !send_rest(one)) {
+            if (one == NULL) continue; /* the timer */
+            if (one->is_blocked && (events[n].events & EPOLLOUT) && !send_rest(one)) {
                 replace(one);
             } else if (events[n].events & ~(uint32_t)EPOLLOUT) {
                 receive(one);
@@ -235,7 +233,8 @@ static int64_t run(const double *due, int64_t count, double patience, const sigs
 }
 
 static void connect_all(void) {
-    struct epoll_event timer = {.events = EPOLLIN, .data.ptr = NULL};
+    /* Edge-triggered, it needs no reading: arming it anew makes a new edge. */
+    struct epoll_event timer = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
     poll_fd = epoll_create1(EPOLL_CLOEXEC);
     timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (poll_fd < 0 || timer_fd < 0 || epoll_ctl(poll_fd, EPOLL_CTL_ADD, timer_fd, &timer) != 0) fail("epoll");
