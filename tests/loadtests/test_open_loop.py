@@ -128,7 +128,7 @@ def test_a_connection_that_ended_while_idle_loses_nothing(client: Path, tmp_path
         connection.sendall(ANSWER)
         connection.shutdown(socket.SHUT_RDWR)
 
-    assert (fire(client, tmp_path, answer, 50, connections=4).status == 200).all()
+    assert (fire(client, tmp_path, answer, 8, connections=4).status == 200).all()
 
 
 def test_answers_may_come_in_pieces(client: Path, tmp_path: Path):
