@@ -2,9 +2,10 @@
 
     python loadtests/bench.py --work DIR [--only ROW …] [--quick] [--out results.json] [--markdown results.md]
 
-DIR keeps the data and the trained versions between runs. Needs wrk (apt-get install wrk) and Linux; uses the Python it
-is run with. Takes about half an hour for all rows; nothing else should run meanwhile. Progress goes to stderr, the
-table to stdout. Exits with 1 where it could not measure; a row that falls short is told, not punished.
+DIR keeps the data and the trained versions between runs. Needs wrk and a C compiler (apt-get install wrk gcc) and
+Linux; uses the Python it is run with. Takes about half an hour for all rows; nothing else should run meanwhile.
+Progress goes to stderr, the table to stdout. Exits with 1 where it could not measure; a row that falls short is told,
+not punished.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmark import capacity, latency, shadowing
+from benchmark.arriving import compile_client
 from benchmark.check import Check
 from benchmark.closed import LoadError, find_wrk
 from benchmark.report import markdown, report
@@ -68,9 +70,10 @@ def plan(given: argparse.Namespace) -> Plan:
 def measure(given: argparse.Namespace) -> None:
     find_wrk()
     work = prepare((given.work or Path(tempfile.gettempdir()) / "twinrank-bench").resolve())
+    client = compile_client(work.folder)
     checks: list[Check] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        session = Session(work, plan(given), Path(folder), stack)
+        session = Session(work, client, plan(given), Path(folder), stack)
         try:
             for name, row in ROWS.items():
                 if given.only is None or name in given.only:

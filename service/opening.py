@@ -5,6 +5,7 @@ Blocking; raises ArtifactError with the reason.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -118,6 +119,8 @@ class Shared:
 
 def _warm(predictor: Predictor, max_rows: int, beside: bool) -> None:
     half = None if predictor.catalog is None else predictor.catalog.half
-    clock = Clock() if beside else Clock(rests=0.0)
+    # A device works while the thread waits for it.
+    busy = time.thread_time if predictor.device == "cpu" else time.perf_counter
+    clock = Clock(rests=3.0 if beside else 0.0, busy=busy)
     warm(predictor.engine, predictor.encoder.layout, half, max_rows, clock=clock)
     give_back()  # what opening and the largest batches took

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from benchmark.session import BEST, Session, say
 RANKING = "rank_100"
 BUDGET_MS, REFUSAL_MS, RECOVERY_S = 50.0, 100.0, 2.0
 SETTLE = 3.0  # seconds at the start of a load that are not counted
+SWAP_SECONDS = 60.0  # more than a swap takes
 
 
 def latency(session: Session) -> list[Check]:
@@ -39,26 +41,52 @@ def latency(session: Session) -> list[Check]:
 
 
 def overload(session: Session) -> list[Check]:
-    """Three times the capacity arrives for a while, between times of half of it."""
-    full, seconds = capacity(session), session.plan.open_seconds
+    """Three times the capacity arrives for a while, between times of half of it; on all cores, and once more with a
+    core for the client alone, whose work then takes nothing from the service."""
+    facts, recovery = _three_times(session, "service")
+    accepted, refused = float(str(facts["accepted_p99_ms"])), float(str(facts["refused_p99_ms"]))
+    checks = [
+        Check("overload", "p99 of the accepted, ms", accepted, BUDGET_MS, at_most=True, facts=facts),
+        Check("overload", "p99 of the refusals, ms", refused, REFUSAL_MS, at_most=True),
+        Check("overload", "goodput to capacity", float(str(facts["goodput"])), 0.85),
+        Check("overload", "seconds until settled", recovery, RECOVERY_S, at_most=True),
+    ]
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        with _on(cores[:-1]):
+            session.server("apart")
+        with _on(cores[-1:]):
+            apart, _ = _three_times(session, "apart")
+        about = "goodput to capacity, the client on a core of its own"
+        checks.append(Check("overload", about, float(str(apart["goodput"])), 0.85, facts=apart))
+    return checks
+
+
+def _three_times(session: Session, name: str) -> tuple[Facts, float]:
+    """What became of them, and the seconds until all was as before."""
+    full, seconds = capacity(session, name), session.plan.open_seconds
     phases = [(full / 2, SETTLE), (3 * full, float(seconds)), (full / 2, SETTLE + RECOVERY_S)]
-    fates = arrive(session, session.server("service"), phases, connections=512)
-    found = told(session, "three times the capacity", fates, SETTLE, seconds)
+    fates = arrive(session, session.server(name), phases, connections=512)
+    found = told(session, f"three times the capacity, {name}", fates, SETTLE, seconds)
     goodput = float(str(found["accepted_per_second"])) / full
     recovery = fates.unsettled(SETTLE + seconds, BUDGET_MS / 1000)
     say(f"overload: goodput {goodput:.2f} of the capacity, settled {recovery:.2f} s after it")
-    facts: Facts = {"capacity": full, **found}
-    accepted, refused = float(str(found["accepted_p99_ms"])), float(str(found["refused_p99_ms"]))
-    return [
-        Check("overload", "p99 of the accepted, ms", accepted, BUDGET_MS, at_most=True, facts=facts),
-        Check("overload", "p99 of the refusals, ms", refused, REFUSAL_MS, at_most=True),
-        Check("overload", "goodput to capacity", goodput, 0.85),
-        Check("overload", "seconds until settled", recovery, RECOVERY_S, at_most=True),
-    ]
+    return {"capacity": full, "goodput": goodput, **found}, recovery
+
+
+@contextmanager
+def _on(cores: Sequence[int]) -> Iterator[None]:
+    """Whatever is started inside runs on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def swap(session: Session) -> list[Check]:
-    """A second version loads, warms and unloads, again and again, while half of the capacity arrives."""
+    """A second version loads, warms and unloads while half of the capacity arrives, and again and again after that."""
     rate = capacity(session) / 2
     session.work.publish("v2")
     session.clear()
@@ -67,13 +95,13 @@ def swap(session: Session) -> list[Check]:
     session.warm(["service"], RANKING)
     quiet = [(rate, SETTLE + 2.0 * plan.open_seconds)]
     before = arrive(session, server, quiet)
-    with arriving(session, server, [(rate, 15.0 * plan.cycles)]) as arrived:
+    with arriving(session, server, [(rate, SWAP_SECONDS * plan.swaps)]) as arrived:
         time.sleep(SETTLE)
         started = time.monotonic()
         held = [_cycle(server, "v2") for _ in range(plan.swaps)]
         swapped = time.monotonic() - started
-        held += [_cycle(server, "v2") for _ in range(plan.cycles - plan.swaps)]
         during = arrived.end()
+    held += [_cycle(server, "v2") for _ in range(plan.cycles - plan.swaps)]
     after = arrive(session, server, quiet, seed=2)
     calm = [told(session, "half load", fates, SETTLE, 2.0 * plan.open_seconds) for fates in (before, after)]
     busy = told(session, f"half load, {plan.swaps} swaps", during, SETTLE, swapped)
@@ -88,11 +116,11 @@ def swap(session: Session) -> list[Check]:
     ]
 
 
-def capacity(session: Session) -> float:
+def capacity(session: Session, name: str = "service") -> float:
     """Requests a second of a closed loop, measured now."""
-    session.warm(["service"], RANKING)
-    session.in_turns([partial(session.point, "service", RANKING, count) for count in BEST])
-    return session.best("service", RANKING).per_second
+    session.warm([name], RANKING)
+    session.in_turns([partial(session.point, name, RANKING, count) for count in BEST])
+    return session.best(name, RANKING).per_second
 
 
 def arrive(session: Session, server: Server, phases: Sequence[Phase], connections: int = 64, seed: int = 1) -> Fates:
@@ -106,7 +134,9 @@ def arriving(
 ) -> Iterator[Arriving]:
     """Rankings arrive meanwhile; the client is gone at the end, whatever happens."""
     files = sorted((session.work.bodies / RANKING).glob("*.json"))
-    arrived = Arriving(server, files, phases, session.folder, connections=connections, seed=seed)
+    arrived = Arriving(
+        session.client, server.address, files, phases, session.folder, connections=connections, seed=seed
+    )
     try:
         yield arrived
     finally:

@@ -40,6 +40,7 @@ class Session:
     """Servers are started when first asked for and end with the session; all of them wait while one is measured."""
 
     work: Work
+    client: Path  # the program that `compile_client` made
     plan: Plan
     folder: Path
     stack: ExitStack  # of what was started
@@ -51,7 +52,8 @@ class Session:
     _modules: Modules | None = None
 
     def server(self, name: str) -> Server:
-        """`constant`, `parsing`, `service` (version v1), `one_worker`, or `three_versions` (50/30/20)."""
+        """`constant`, `parsing`, `service` (version v1), `one_worker`, `three_versions` (50/30/20), or `apart`, the
+        service with a worker less."""
         fresh = name not in self._servers
         server = self.server_unchecked(name)
         if fresh and name in ("service", "one_worker"):
@@ -130,6 +132,8 @@ class Session:
             self.work.publish(version.partition("=")[0])
         if name == "one_worker":
             workers = 1
+        if name == "apart":
+            workers = max(1, workers - 1)
         say(f"starting {name}")
         return servers.service(name, self.work.artifacts, self.folder, weights, workers=workers)
 

@@ -22,13 +22,13 @@ from service.api.auth import check_client
 from service.api.body import BodyLimits, ClientGone, Headers, decode, read_json
 from service.api.fast_path import Deliver, FastPath, Waiting
 from service.api.steps import Call, Steps
-from service.batching import TOO_MUCH, Answer, QueueFull
+from service.batching import TOO_MUCH, Answer, QueueFull, whole_seconds
 from service.config import Settings
 from service.control import Control
-from service.errors import NotReady, Problem, UnknownVersion, VersionNotLoaded, problem, request_id
+from service.errors import NotReady, UnknownVersion, VersionNotLoaded, problem, request_id
 from service.experiments.answered import Answered, Shadow, Watching
 from service.experiments.ledger import Ledger
-from service.metrics import NONE, Metrics
+from service.metrics import Metrics
 from service.registry import Loaded, Registry
 from service.scorer import Request, Scored, Scorer
 from service.scoring.artifact import version_names
@@ -101,10 +101,9 @@ class Predict:
         workload = self._registry.workload
         if not workload.is_full:
             return None
-        found = _turned_away(QueueFull("", workload.drain_seconds).retry_after)
-        self._metrics.rejected("queue_full")
-        self._metrics.request(NONE, found.status, 0.0)
-        return answers.failure(found, None, request_id(headers.get(b"x-request-id")))
+        self._metrics.turned_away()
+        status, head, body = _turned_away(whole_seconds(workload.drain_seconds))
+        return Reply(status, head % request_id(headers.get(b"x-request-id")).encode(), body)
 
     async def _predict(self, call: Call, receive: Receive) -> Reply:
         check_client(self._settings, self._metrics, _authorization(call.headers))
@@ -172,9 +171,9 @@ class Predict:
 
 
 @lru_cache
-def _turned_away(seconds: int) -> Problem:
-    """Most of an overload is refusals: their answer is made once."""
-    return problem(QueueFull(TOO_MUCH, seconds), "")
+def _turned_away(seconds: int) -> Reply:
+    """Most of an overload is refusals: their answer is made once, but for the request's id in its head."""
+    return answers.failure(problem(QueueFull(TOO_MUCH, seconds), ""), None, "%b")
 
 
 def _authorization(headers: Headers) -> str | None:

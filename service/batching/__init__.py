@@ -4,7 +4,17 @@ Knows nothing of models, HTTP or metrics.
 """
 
 from service.batching.batcher import Batcher
-from service.batching.entries import Answer, BatchFailed, DeadlinePassed, Draining, QueueFull
+from service.batching.entries import Answer, BatchFailed, DeadlinePassed, Draining, QueueFull, whole_seconds
 from service.batching.load import TOO_MUCH, Load
 
-__all__ = ["TOO_MUCH", "Answer", "BatchFailed", "Batcher", "DeadlinePassed", "Draining", "Load", "QueueFull"]
+__all__ = [
+    "TOO_MUCH",
+    "Answer",
+    "BatchFailed",
+    "Batcher",
+    "DeadlinePassed",
+    "Draining",
+    "Load",
+    "QueueFull",
+    "whole_seconds",
+]

@@ -21,7 +21,12 @@ class QueueFull(Exception):
     @property
     def retry_after(self) -> int:
         """Whole seconds after which there will be room."""
-        return max(1, math.ceil(self.seconds))
+        return whole_seconds(self.seconds)
+
+
+def whole_seconds(seconds: float) -> int:
+    """As `Retry-After` says it: at least one."""
+    return max(1, math.ceil(seconds))
 
 
 class Draining(Exception):

@@ -63,6 +63,8 @@ class Metrics:
         self._cells = Cells(self.folder, os.getpid())
         self._worker = WorkerSeries.make(self._cells)
         self._none = VersionSeries.make(self._cells, NONE, CODES_OF_NONE)
+        refused = self._worker.rejected["queue_full"], self._none.requests_of("429")
+        self._refusal = (*refused, self._none.request_seconds.bucket(0.0))
         self._models: dict[str, ModelSeries] = {}
         self._events: dict[str, EventSeries] = {}
         self._gpu_memory, self._gpu_cells = gpu_memory, dict[str, Cell]()
@@ -117,6 +119,11 @@ class Metrics:
     def rejected(self, reason: str) -> None:
         """`reason` is one of series.REASONS."""
         self._worker.rejected[reason].inc()
+
+    def turned_away(self) -> None:
+        """One request refused at once, by no version, as `rejected` and `request` would count it: there may be many."""
+        for cell in self._refusal:
+            cell.inc()
 
     def assignment(self, version: str, reason: str) -> None:
         self._models[version].assignments[reason].inc()

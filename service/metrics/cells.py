@@ -63,8 +63,12 @@ class Histogram:
         self._bounds, self._edges = bounds, np.asarray(bounds)
         self._buckets, self._sum = buckets, total
 
+    def bucket(self, value: float) -> Cell:
+        """Where a value is counted."""
+        return self._buckets[bisect_left(self._bounds, value)]
+
     def observe(self, value: float) -> None:
-        self._buckets[bisect_left(self._bounds, value)].inc()
+        self.bucket(value).inc()
         self._sum.inc(value)
 
     def observe_each(self, values: Sequence[float]) -> None:

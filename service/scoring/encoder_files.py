@@ -85,6 +85,6 @@ def _numeric(feature: Feature, state: Mapping[str, Any], scalers: Mapping[str, S
 
 def _texts(folder: Path, position: int) -> tuple[str, ...]:
     texts = read_json(folder / vocabulary_file(position))
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+    if not isinstance(texts, list) or not (set(map(type, texts)) <= {str} and all(texts)):
         raise ArtifactError(f"{vocabulary_file(position)}: a list of texts is needed")
     return tuple(texts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 import numpy as np
 import numpy.typing as npt
@@ -158,8 +159,13 @@ def all_integers(texts: Sequence[str]) -> Ints | None:
     """The integers (n,) that the texts write, None where one of them writes none, or there are no texts."""
     if not texts:
         return None
-    numbers = [whole(text) for text in texts]
-    return None if NOTHING in numbers else np.array(numbers, np.int64)
+    try:
+        numbers = list(map(int, texts))
+    except ValueError:
+        return None
+    if min(numbers) <= NOTHING or max(numbers) >= 2**63 or not all(map(eq, map(str, numbers), texts)):
+        return None  # as `whole` has it, at a third of the cost: a load reads millions
+    return np.array(numbers, np.int64)
 
 
 def _unused(keys: Keys) -> np.uint64:

@@ -1,7 +1,9 @@
 """The supervisor's side of preparing: one low-priority process at a time, its results shared by all workers.
 
 asked ──▶ waiting ──▶ running ──▶ ready, held by seats ──▶ released by the last: removed
-             └── every asker gone: dropped, killed     └──▶ failed: the reason to every asker
+             │    │                                    └──▶ failed: the reason to every asker
+             │    └── comes by no core: begun anew, giving way less
+             └── every asker gone: dropped, killed
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from service import logs
 from service.workers.children import Child
 from service.workers.preparer import Prepare, run
 from service.workers.preparing import MAX_MESSAGE, Key
+from service.workers.starving import Starving
 
 STOPPING = {"reason": "the service is stopping"}
 
@@ -32,6 +35,8 @@ class Job:
     folder: Path
     seats: set[int] = field(default_factory=set)
     child: Child | None = None
+    starved: bool = False  # and killed for it
+    hurried: bool = False
 
     @property
     def aside(self) -> Path:
@@ -53,9 +58,11 @@ class Preparations:
         *,
         fork: Callable[[Callable[[], int]], Child],
         answer: Callable[[int, dict[str, Any]], None],
+        starving: Callable[[int], bool] | None = None,
     ) -> None:
         self._prepare, self._artifacts, self._folder = prepare, artifacts, folder
         self._fork, self._answer = fork, answer
+        self._starving = starving or Starving()
         self._numbers = itertools.count(1)
         self._waiting: dict[Key, Job] = {}
         self._running: Job | None = None
@@ -107,18 +114,30 @@ class Preparations:
 
     def look(self) -> None:
         """Take note of a preparer that has ended, and start the next."""
-        if self._running is not None and self._running.child is not None and self._running.child.poll() is not None:
-            job, self._running = self._running, None
-            self._finish(job)
+        job = self._running
+        if job is not None and job.child is not None:
+            if job.child.poll() is None:
+                self._look_after(job, job.child)
+            else:
+                self._running = None
+                self._finish(job)
         while self._running is None and self._waiting:
             job = self._waiting.pop(next(iter(self._waiting)))
             try:
                 job.aside.mkdir(parents=True)
                 job.child = self._fork(partial(self._work, job))
                 self._running = job
+                self._starving(job.child.pid)  # from here on
             except OSError as error:
                 self._tell(job, {"reason": f"no process could be started to prepare it: {error.strerror or error}"})
                 _remove(job)
+
+    def _look_after(self, job: Job, child: Child) -> None:
+        """Whoever waits for a version, perhaps to roll back to it, is not to wait until the machine is idle."""
+        gives_way = bool(self._ready) and not job.hurried
+        if gives_way and not job.starved and self._starving(child.pid):
+            job.starved = True
+            child.send(signal.SIGKILL)
 
     def _leave(self, seat: int, job: Job) -> None:
         job.seats.discard(seat)
@@ -138,6 +157,11 @@ class Preparations:
         code = job.child.returncode
         if not job.seats:
             _remove(job)
+        elif code == -signal.SIGKILL and job.starved:
+            logs.event("preparing starved, begun anew", level=logging.WARNING, version=job.key[0])
+            _remove(job)
+            job.starved, job.hurried = False, True
+            self._waiting = {job.key: job, **self._waiting}
         elif code == 0:
             job.aside.rename(job.folder)
             self._ready[job.key] = job
@@ -155,7 +179,9 @@ class Preparations:
     def _work(self, job: Job) -> int:
         version, revision = job.key
         artifact, give_way = self._artifacts / version, bool(self._ready)  # before the first, nobody can be answered
-        return run(self._prepare, artifact, job.aside, revision, job.reason_file, give_way=give_way)
+        return run(
+            self._prepare, artifact, job.aside, revision, job.reason_file, give_way=give_way, hurried=job.hurried
+        )
 
 
 def _why(job: Job, code: int | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,14 +21,11 @@ from service.api.body import ClientGone
 from service.api.fast_path import Waiting
 from service.api.predict import Predict
 from service.workers.cycle import Cycle
+from service.workers.usual import PREDICT, usual_request
 
-PREDICT = "/predict"
 # A request line and headers beyond this are no request of a gateway's.
 MAX_HEAD = 64 * 1024
 
-_USUAL = re.compile(rb"POST /predict HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~]*\r\n)+)\r\n")
-_LENGTH = re.compile(rb"[0-9]{1,8}")
-_UNUSUAL = frozenset((b"expect", b"te", b"trailer", b"transfer-encoding", b"upgrade"))
 _START = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) ")
 _OFFER = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
 _CONNECTION = re.compile(rb"\r\nconnection:[^\r\n]*\bupgrade\b[^\r\n]*", re.IGNORECASE)
@@ -185,7 +183,7 @@ class Protocol(HttpToolsProtocol):
         if reply is None or self.transport.is_closing():
             return
         end = b"connection: close\r\n\r\n" if self._ends else b"\r\n"
-        default = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        default = _lines(tuple(self.server_state.default_headers))
         self.transport.write(b"".join((STATUS_LINE[reply.status], default, reply.head, end, reply.body)))
         if self._ends:
             self.transport.close()
@@ -215,27 +213,9 @@ class Protocol(HttpToolsProtocol):
         scope["query_string"] = query
 
 
-def usual_request(data: bytes) -> tuple[dict[bytes, bytes], bytes] | None:
-    """(headers, body) of what is one whole HTTP/1.1 request to /predict and nothing more; None for what is not usual.
-
-    What could end the connection or the body in another way, or wants to be asked first, is not usual; nor is what says
-    a header twice.
-    """
-    match = _USUAL.match(data)
-    if match is None:
-        return None
-    lines = match[1].split(b"\r\n")
-    headers = {}
-    for line in lines[:-1]:
-        name, _, value = line.partition(b":")
-        headers[name.lower()] = value.strip(b" \t")
-    body = data[match.end() :]
-    length = headers.get(b"content-length", b"")
-    if len(headers) != len(lines) - 1 or not _LENGTH.fullmatch(length) or int(length) != len(body):
-        return None
-    if not _UNUSUAL.isdisjoint(headers) or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive":
-        return None
-    return headers, body
+@lru_cache(1)  # they change once a second
+def _lines(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def without_upgrade(data: bytes) -> bytes:

@@ -46,6 +46,7 @@ from service.workers.seats import (
     metrics_folder,
     start_error_file,
 )
+from service.workers.starving import LOOK_SECONDS
 from service.workers.wakes import Wakes
 
 TICK_SECONDS = 0.05
@@ -152,8 +153,10 @@ class Supervisor:
                 if slot.process is None and time.monotonic() >= slot.next_start:
                     self._start(slot)
             self._preparations.look()
-            starts = [slot.next_start for slot in self._slots if slot.process is None]
-            self._wakes.wait(max(0.0, min(starts) - time.monotonic()) if starts else None)
+            waits = [slot.next_start - time.monotonic() for slot in self._slots if slot.process is None]
+            if self._preparations.running:
+                waits.append(LOOK_SECONDS)
+            self._wakes.wait(max(0.0, min(waits)) if waits else None)
         return 0
 
     def _stop(self) -> bool:

@@ -1,6 +1,5 @@
-"""The benchmark's arithmetic, its work, and its open loop against the constant floor."""
+"""The benchmark's arithmetic and its work."""
 
-import json
 import os
 import sys
 from collections import Counter
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "loadtests"))
-from benchmark import accounts, servers
-from benchmark.arriving import Arriving
+from benchmark import accounts
 from benchmark.check import Check
 from benchmark.closed import Point, parse
-from benchmark.openloop import _length
 from benchmark.payloads import body
 from benchmark.report import number
 from benchmark.schedule import Fates, arrivals, quantile
@@ -122,11 +119,6 @@ def test_the_accounts_of_a_process_are_its_own():
     assert 0 < held.pss_mb <= held.rss_mb
 
 
-def test_a_bodys_length_is_read_in_any_case():
-    assert _length(b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\nX: 1") == 21
-    assert _length(b"HTTP/1.1 204 No Content") == 0
-
-
 def test_the_work_has_a_million_ids_and_each_occurs():
     assert (len(CATEGORIES), sum(CATEGORIES.values())) == (26, IDS)
     assert len(np.unique(_ids(np.random.default_rng(0), 1000, 5000))) == 1000
@@ -166,17 +158,3 @@ def test_bodies_name_every_feature_once():
     rank = body(draw, "rank_100", 100, 3)
     assert (len(rank["user"]), len(rank["context"]), len(rank["candidates"])) == (16, 4, 100)
     assert all(type(item) is int for item in rank["candidates"])
-
-
-def test_an_open_loop_reaches_a_floor_and_leaves_nothing_behind(tmp_path: Path):
-    (tmp_path / "body.json").write_text(json.dumps({"instances": [{"C1": 1}]}))
-    with servers.floor("parsing", "parsing", tmp_path, workers=1) as floor:
-        pids = accounts.tree(floor.pid)
-        arrived = Arriving(floor, [tmp_path / "body.json"], [(200, 0.5)], tmp_path, connections=4)
-        found = arrived.fates()
-        endless = Arriving(floor, [tmp_path / "body.json"], [(200, 600)], tmp_path, connections=4)
-        assert (endless.end().status == 200).all()
-    assert (found.status == 200).all()
-    assert len(found.due) == 100
-    assert (found.done > found.sent).all()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.workers.protocol import usual_request
+from service.workers.usual import usual_request
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
 
@@ -57,3 +57,15 @@ def test_headers_are_named_in_lower_case_and_stripped(line):
 )
 def test_all_else_is_for_the_parser(data):
     assert usual_request(data) is None
+
+
+def test_a_head_that_is_known_says_nothing_of_the_next_body():
+    assert usual_request(HEAD + b"{}") is not None
+    assert usual_request(HEAD + b"[]")[1] == b"[]"
+    assert usual_request(HEAD + b"{ }") is None
+
+
+def test_a_head_too_long_to_be_remembered_is_read_as_well():
+    found = usual_request(with_header(b"X-Long: " + b"a" * 2000))
+    assert found is not None
+    assert len(found[0][b"x-long"]) == 2000

@@ -31,7 +31,7 @@ class Hand:
         self.now += seconds
 
     def clock(self, rests: float = 0.0) -> Clock:
-        return Clock(lambda: self.now, self.sleep, rests)
+        return Clock(lambda: self.now, self.sleep, rests, lambda: self.now)
 
 
 def test_a_call_is_repeated_until_its_last_times_are_alike():
