@@ -277,7 +277,10 @@ static PyObject *ftrl(PyObject *self, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+PyObject *meet(PyObject *self, PyObject *arguments); /* _meeting.c */
+
 static PyMethodDef functions[] = {
+    {"meet", meet, METH_VARARGS, "meet(numbers, rank, size, number)"},
     {"gather", gather, METH_VARARGS, "gather(columns, starts, count, rows, table, dim, out, line, threads)"},
     {"weigh", weigh, METH_VARARGS, "weigh(columns, starts, count, rows, weights, out, threads)"},
     {"distinct", distinct, METH_VARARGS, "distinct(columns, count, inverse, ids, found, threads)"},

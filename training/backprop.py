@@ -49,14 +49,19 @@ class Backprop:
         lookups = Lookups(batch.ids, ragged)
         x, logits = self._enter(batch, lookups), self._wide(batch, lookups, ragged)
         loss, grad = self._layers.learn(x, logits, batch.labels)
-        self._give(batch, lookups, x, grad)
+        self._give_numeric(batch, grad)
+        self._give(batch, lookups, ragged, x, grad)
         return loss
+
+    def _room(self, rows: int) -> Tensor:
+        """Where a batch enters the first layer (B, ·), to be written over by the next."""
+        if len(self._x) < rows:
+            self._x = torch.empty(rows, self._places.width)
+        return self._x[:rows]
 
     def _enter(self, batch: Batch, lookups: Lookups) -> Tensor:
         """What enters the first layer (B, ·)."""
-        if len(self._x) < batch.rows:
-            self._x = torch.empty(batch.rows, self._places.width)
-        x = self._x[: batch.rows]
+        x = self._room(batch.rows)
         for first, last, at in self._places.numerics:
             x[:, at : at + last - first] = batch.numerics[:, first:last]
         for one in self._places.tables:
@@ -84,15 +89,20 @@ class Backprop:
             logits += wide.weigh(values.long() + place.start, offsets).squeeze(1)
         return logits
 
-    def _give(self, batch: Batch, lookups: Lookups, x: Tensor, grad: Tensor) -> None:
-        """The tables' gradients, from those of the first layer's input and of the logits."""
-        for one in self._places.tables:
-            weight = one.table.weight
-            give(weight, *lookups.sums([*one.left, *one.right, *one.bags], x, weight.size(1), mean=True))
-        wide, ids, ragged = self._model.wide, self._places.wide_ids, self._places.wide_bags
-        if ids or ragged:
-            give(wide.weight, *lookups.sums([*ids, *ragged], grad[:, None], 1, mean=False))
+    def _give_numeric(self, batch: Batch, grad: Tensor) -> None:
+        wide = self._model.wide
         if wide.numeric_weight.numel():
             found = (batch.numerics.index_select(1, wide.numeric_columns).t() @ grad)[:, None]
             before = wide.numeric_weight.grad
             wide.numeric_weight.grad = found if before is None else before + found
+
+    def _give(
+        self, batch: Batch, lookups: Lookups, ragged: list[tuple[Tensor, Tensor]], x: Tensor, grad: Tensor
+    ) -> None:
+        """The tables' gradients, from those of the first layer's input and of the logits."""
+        for one in self._places.tables:
+            weight = one.table.weight
+            give(weight, *lookups.sums([*one.left, *one.right, *one.bags], x, weight.size(1), mean=True))
+        wide, ids, bags = self._model.wide, self._places.wide_ids, self._places.wide_bags
+        if ids or bags:
+            give(wide.weight, *lookups.sums([*ids, *bags], grad[:, None], 1, mean=False))

@@ -139,6 +139,9 @@ class Exchange:
         self._add_touched([parameter for parameter, sparse in kinds if sparse])
         return self._add_flat([parameter for parameter, sparse in kinds if not sparse], flag)
 
+    def done(self) -> None:
+        """The optimizers have stepped: each process its own copy of all parameters."""
+
     def _agree(self) -> list[bool]:
         """Which gradients are sparse, as those say that have one."""
         mine = [None if one.grad is None else one.grad.is_sparse for one in self._parameters]

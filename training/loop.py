@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from training.progress import Progress
 from training.run import Epoch, Run
 from training.shuffle import Rows
 from training.stopping import Stopping, Terminated
+from training.together import Together
 from training.watched import watched
 
 _SAVE, _STOP = 1.0, 1000.0  # what a process may wish after a batch; sums over a thousand of them stay apart
@@ -60,9 +62,9 @@ class Loop:
         """
         self.progress.start(len(self.run.history) * self.run.shuffle.rows + self.run.rows)
         try:
-            with self.stopping.deferred():
+            with self.stopping.deferred(), self._learning() as (learn, exchange):
                 while not self._over():
-                    self._batches()
+                    self._batches(learn, exchange)
                     self._validate()
         except Terminated:
             path = self._save()
@@ -73,15 +75,13 @@ class Loop:
         best, epochs = self.run.best.epoch, len(self.run.history)
         return epochs == self.train.epochs or (best is not None and epochs - best.number >= self.train.patience)
 
-    def _batches(self) -> None:
+    def _batches(self, learn: Callable[[Batch], Tensor], exchange: Exchange | Together) -> None:
         """What is left of the epoch at hand."""
         run = self.run
         run.model.train()
         started, seconds = time.perf_counter(), run.seconds
         total: Tensor | None = None
-        exchange = Exchange(self.group, run.model.parameters())
         size, count = self.train.batch_size, run.shuffle.rows
-        learn = self._learner()
         for batch in run.shuffle.epoch():
             wish = _STOP if self.stopping.asked else _SAVE * (self.group.first and self.checkpoints.due)
             loss, wish = self._step(batch, learn, exchange, wish)
@@ -102,15 +102,28 @@ class Loop:
         own = self.group.gather_objects(self.run.own_state())
         return self.checkpoints.save({**self.run.state_dict(), "own": own}) if self.group.first else None
 
-    def _learner(self) -> Callable[[Batch], Tensor]:
-        """What gives the sum of the losses of some rows and adds their gradients up."""
-        by_hand = None
-        if self.run.precision.is_full:
-            by_hand = Backprop.of(self.run.model, self.train.batch_size, self.valid.rows.read(0, 0))
-        return by_hand or self._autograd
+    @contextmanager
+    def _learning(self) -> Iterator[tuple[Callable[[Batch], Tensor], Exchange | Together]]:
+        """What gives the sum of the losses of some rows and adds their gradients up, here and over the processes."""
+        run, size = self.run, self.train.batch_size
+        exchange = Exchange(self.group, run.model.parameters())
+        if not run.precision.is_full:
+            yield self._autograd, exchange
+            return
+        like = self.valid.rows.read(0, 0)
+        together = None
+        if self.group.size > 1:
+            together = Together.joined(run.model, size, like, self.group, run.optimizers)
+        if together is None:
+            yield Backprop.of(run.model, size, like) or self._autograd, exchange
+            return
+        try:
+            yield together, together
+        finally:
+            together.close()
 
     def _step(
-        self, batch: Batch, learn: Callable[[Batch], Tensor], exchange: Exchange, wish: float
+        self, batch: Batch, learn: Callable[[Batch], Tensor], exchange: Exchange | Together, wish: float
     ) -> tuple[Tensor, float]:
         """Learn from one batch; returns the sum of its rows' losses here, and what all processes together wish."""
         for optimizer in self.run.optimizers:
@@ -119,6 +132,7 @@ class Loop:
         wish = exchange.add(wish)
         self.run.schedule.step()
         self.run.precision.step()
+        exchange.done()
         return loss, wish
 
     def _backward(self, batch: Batch, learn: Callable[[Batch], Tensor]) -> Tensor:

@@ -8,7 +8,8 @@ times faster. Layers use torch's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class RowOptimizer(Optimizer):
     slots: tuple[str, ...] = ()  # names of the state tensors, each of the parameter's shape and 0 at first
     rowwise = False  # one number of state a row instead
     whole_up_to = 0  # rows of a table that is stepped whole, whatever a batch touches
+    # Of a table that processes share, first and last + 1 of the rows that this one steps where the whole is stepped.
+    parts: Mapping[Tensor, Sequence[tuple[int, int]]] = MappingProxyType({})
     # A group's "decay" λ adds λ·w to the gradient of the rows that are stepped.
 
     def update(self, w: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> Tensor:
@@ -60,21 +63,45 @@ class RowOptimizer(Optimizer):
                 if weight.grad is not None and weight.numel():
                     self._step(weight, weight.grad, group)
 
-    def _step(self, weight: Tensor, grad: Tensor, group: Group) -> None:
+    @torch.no_grad()
+    def prepare(self, weight: Tensor, group: Group) -> dict[str, Any]:
+        """The state of a parameter, made where it has none yet."""
         state = self.state[weight]
         if not state:
             state["step"] = 0
             for name in self.slots:
                 state[name] = torch.zeros_like(weight[:, :1] if self.rowwise else weight)
             self.begin(weight, [state[name] for name in self.slots], group)
+        return state
+
+    def has(self, weight: Tensor) -> bool:
+        """Whether this optimizer steps a parameter."""
+        return any(weight is one for group in self.param_groups for one in group["params"])
+
+    def prepared(self, weight: Tensor) -> dict[str, Tensor]:
+        """The state tensors of a parameter that it steps, made where there are none yet."""
+        group = next(group for group in self.param_groups if any(weight is one for one in group["params"]))
+        state = self.prepare(weight, group)
+        return {name: state[name] for name in self.slots}
+
+    def whole(self) -> list[Tensor]:
+        """The tables that it steps whole."""
+        every = [one for group in self.param_groups for one in group["params"]]
+        return [one for one in every if one.size(0) <= self.whole_up_to]
+
+    def _step(self, weight: Tensor, grad: Tensor, group: Group) -> None:
+        state = self.prepare(weight, group)
         state["step"] += 1
         whole = [state[name] for name in self.slots]
         decay = group.get("decay", 0.0)
         if grad.is_sparse and weight.size(0) <= self.whole_up_to:
             grad = torch.zeros_like(weight).index_copy_(0, *row_sums(grad))  # in an order that no run changes
+            for start, end in self.parts.get(weight, ()):
+                self._whole(weight[start:end], grad[start:end], [one[start:end] for one in whole], group, state["step"])
+            if weight in self.parts:
+                return
         if not grad.is_sparse:
-            grad = grad.add(weight, alpha=decay) if decay else grad
-            weight.copy_(self.update(weight, grad, whole, group, state["step"]))
+            self._whole(weight, grad, whole, group, state["step"])
             return
         rows, values = row_sums(grad)
         if native is not None and all(map(_is_plain, (weight, values, *whole))):
@@ -86,6 +113,10 @@ class RowOptimizer(Optimizer):
         weight.index_copy_(0, rows, self.update(old, values, touched, group, state["step"]))
         for tensor, changed in zip(whole, touched, strict=True):
             tensor.index_copy_(0, rows, changed)
+
+    def _whole(self, weight: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> None:
+        decay = group.get("decay", 0.0)
+        weight.copy_(self.update(weight, grad.add(weight, alpha=decay) if decay else grad, state, group, step))
 
 
 def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:

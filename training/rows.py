@@ -37,14 +37,18 @@ class Place:
 class Lookups:
     """What B rows look up: id columns (B, C), int32 or int64, then ragged ones as values and offsets (B + 1,).
 
+    With `chosen`, of the id columns those alone, numbered anew.
     The tensors must live as long as this does: it holds their addresses.
     """
 
-    def __init__(self, ids: Tensor, ragged: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def __init__(
+        self, ids: Tensor, ragged: Sequence[tuple[Tensor, Tensor]], chosen: Sequence[int] | None = None
+    ) -> None:
         self.rows = ids.size(0)
         self._threads = torch.get_num_threads()
         wide, step = int(ids.dtype == torch.int64), ids.element_size() * ids.stride(1)
-        plan = [(ids.data_ptr() + n * step, wide, ids.stride(0), self.rows, 0, 0) for n in range(ids.size(1))]
+        columns = range(ids.size(1)) if chosen is None else chosen
+        plan = [(ids.data_ptr() + n * step, wide, ids.stride(0), self.rows, 0, 0) for n in columns]
         kept: list[Tensor] = [ids]
         for values, offsets in ragged:
             values, offsets = values.contiguous(), offsets.contiguous()
