@@ -63,10 +63,9 @@ class RowOptimizer(Optimizer):
                 if weight.grad is not None and weight.numel():
                     self._step(weight, weight.grad, group)
 
-    @torch.no_grad()
-    def prepare(self, weight: Tensor, group: Group) -> dict[str, Any]:
+    def _prepare(self, weight: Tensor, group: Group) -> dict[str, Any]:
         """The state of a parameter, made where it has none yet."""
-        state = self.state[weight]
+        state: dict[str, Any] = self.state[weight]
         if not state:
             state["step"] = 0
             for name in self.slots:
@@ -78,33 +77,36 @@ class RowOptimizer(Optimizer):
         """Whether this optimizer steps a parameter."""
         return any(weight is one for group in self.param_groups for one in group["params"])
 
+    @torch.no_grad()
     def prepared(self, weight: Tensor) -> dict[str, Tensor]:
         """The state tensors of a parameter that it steps, made where there are none yet."""
         group = next(group for group in self.param_groups if any(weight is one for one in group["params"]))
-        state = self.prepare(weight, group)
+        state = self._prepare(weight, group)
         return {name: state[name] for name in self.slots}
 
-    def whole(self) -> list[Tensor]:
-        """The tables that it steps whole."""
-        every = [one for group in self.param_groups for one in group["params"]]
-        return [one for one in every if one.size(0) <= self.whole_up_to]
+    def is_whole(self, weight: Tensor) -> bool:
+        """Whether it steps a table whole, whatever rows a batch touched."""
+        return self.has(weight) and weight.size(0) <= self.whole_up_to
 
     def _step(self, weight: Tensor, grad: Tensor, group: Group) -> None:
-        state = self.prepare(weight, group)
+        state = self._prepare(weight, group)
         state["step"] += 1
         whole = [state[name] for name in self.slots]
         decay = group.get("decay", 0.0)
+        plain = native is not None and all(map(_is_plain, (weight, *whole))) and grad.dtype == torch.float32
         if grad.is_sparse and weight.size(0) <= self.whole_up_to:
             grad = torch.zeros_like(weight).index_copy_(0, *row_sums(grad))  # in an order that no run changes
-            for start, end in self.parts.get(weight, ()):
-                self._whole(weight[start:end], grad[start:end], [one[start:end] for one in whole], group, state["step"])
-            if weight in self.parts:
+            if plain:
+                for start, end in self.parts.get(weight, [(0, weight.size(0))]):
+                    rows = torch.arange(start, end)
+                    self.change(rows, grad[start:end], weight, whole, group, state["step"])
                 return
         if not grad.is_sparse:
-            self._whole(weight, grad, whole, group, state["step"])
+            grad = grad.add(weight, alpha=decay) if decay else grad
+            weight.copy_(self.update(weight, grad, whole, group, state["step"]))
             return
         rows, values = row_sums(grad)
-        if native is not None and all(map(_is_plain, (weight, values, *whole))):
+        if plain and values.is_contiguous():
             self.change(rows, values, weight, whole, group, state["step"])
             return
         old, touched = weight.index_select(0, rows), [tensor.index_select(0, rows) for tensor in whole]
@@ -113,10 +115,6 @@ class RowOptimizer(Optimizer):
         weight.index_copy_(0, rows, self.update(old, values, touched, group, state["step"]))
         for tensor, changed in zip(whole, touched, strict=True):
             tensor.index_copy_(0, rows, changed)
-
-    def _whole(self, weight: Tensor, grad: Tensor, state: list[Tensor], group: Group, step: int) -> None:
-        decay = group.get("decay", 0.0)
-        weight.copy_(self.update(weight, grad.add(weight, alpha=decay) if decay else grad, state, group, step))
 
 
 def row_sums(grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from training.backprop import Backprop
@@ -31,9 +31,7 @@ _Ragged = list[tuple[Tensor, Tensor]]  # values and offsets of each ragged colum
 class Together(Backprop):
     """What learns a batch (see Backprop) and adds gradients up (see distributed.Exchange), in one."""
 
-    def __init__(
-        self, model: WideDeep, size: int, like: Batch, group: Group, optimizers: Sequence[Optimizer]
-    ) -> None:
+    def __init__(self, model: WideDeep, size: int, like: Batch, group: Group, optimizers: Sequence[Optimizer]) -> None:
         super().__init__(model, size, like)
         self._group, self._each = group, size // group.size
         self._rows, self._meetings = 0, 0
@@ -41,7 +39,7 @@ class Together(Backprop):
         self._steppers = [one for one in optimizers if isinstance(one, RowOptimizer)]
         self._tables = tables_of(model, self._places)
         self._flat_of = [p for p in model.parameters() if p.numel() and not any(p is one for one in self._tables)]
-        whole = [weight for one in self._steppers for weight in one.whole() if weight in self._tables]
+        whole = [weight for weight in self._tables if any(one.is_whole(weight) for one in self._steppers)]
         self._mine = Columns.of(self._tables, group.rank, group.size, size, whole)
         self._dtypes = [*(one.dtype for one in like.bag_values), *(torch.int64 for _ in model.wide.cross_starts)]
         count = group.size
@@ -130,10 +128,11 @@ class Together(Backprop):
         row[-1] = flag
         self._leave_ragged()
         self._meet()
+        sizes = [one.numel() for one in mine]
         flat = self._flat[0].clone()
         for other in self._flat[1:]:
             flat += other
-        for parameter, summed in zip(self._flat_of, flat[:-1].split([one.numel() for one in mine]), strict=True):
+        for parameter, summed in zip(self._flat_of, torch.split(flat[:-1], sizes), strict=True):
             parameter.grad = summed.view_as(parameter)
         self._give_columns()
         return float(flat[-1])
