@@ -278,15 +278,13 @@ static PyObject *ftrl(PyObject *self, PyObject *arguments) {
 }
 
 PyObject *meet(PyObject *self, PyObject *arguments); /* _meeting.c */
-
 static PyMethodDef functions[] = {
     {"meet", meet, METH_VARARGS, "meet(numbers, rank, size, number)"},
     {"gather", gather, METH_VARARGS, "gather(columns, starts, count, rows, table, dim, out, line, threads)"},
     {"weigh", weigh, METH_VARARGS, "weigh(columns, starts, count, rows, weights, out, threads)"},
     {"distinct", distinct, METH_VARARGS, "distinct(columns, count, inverse, ids, found, threads)"},
     {"sums", sums, METH_VARARGS, "sums(columns, count, plan, grad, line, dim, out, rows, threads)"},
-    {"adagrad", adagrad, METH_VARARGS,
-     "adagrad(rows, grads, count, dim, weights, sums, width, lr, eps, decay, threads)"},
+    {"adagrad", adagrad, METH_VARARGS, "adagrad(rows, grads, count, dim, weights, sums, width, lr, eps, decay, threads)"},
     {"adam", adam, METH_VARARGS,
      "adam(rows, grads, count, dim, weights, means, squares, lr, first, second, correction, eps, decay, threads)"},
     {"ftrl", ftrl, METH_VARARGS,
