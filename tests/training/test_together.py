@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.training.test_checkpoint import StopsAfter, same
 from tests.training.test_distributed import MADE, epochs, free_port, join, together, weights
 from tests.training.tiny_data import clicks, config, fit, write_data
 from training import train
@@ -19,6 +21,7 @@ from training.errors import FitError
 from training.loop import Loop
 from training.rows import native
 from training.segment import Segment, bytes_of
+from training.stopping import Terminated
 from training.together import Together
 
 pytestmark = [
@@ -69,6 +72,22 @@ def test_all_processes_end_with_the_same_bits(tmp_path: Path, wide: str, deep: s
     found = weights(both)
     for name, wanted in weights(alone).items():
         assert torch.allclose(found[name], wanted, atol=1e-3), name
+
+
+def stop_and_go_on(rank: int, size: int, port: int, data: Path, folder: Path) -> None:
+    join(rank, size, port)
+    made = config(**{**MADE, "model": {"dropout": 0.2}})
+    with joined("cpu") as group:
+        start = partial(train.main, made, data, version="v1", device="cpu", command="", group=group)
+        start(artifacts=folder / "unbroken")
+        with pytest.raises(Terminated):
+            start(artifacts=folder / "broken", stopping=StopsAfter(11))
+        start(artifacts=folder / "broken", resume=True)
+
+
+def test_a_stopped_fit_of_two_processes_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    together(stop_and_go_on, 2, write_data(tmp_path / "data"), tmp_path)
+    assert same(weights(tmp_path / "broken" / "v1"), weights(tmp_path / "unbroken" / "v1"))
 
 
 def leave(rank: int, size: int, port: int, folder: Path) -> None:
