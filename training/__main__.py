@@ -13,11 +13,13 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
 from service.scoring.device import DEVICES, DeviceError, choose_device
 from service.scoring.files import ArtifactError, is_version_name
+from service.scoring.publish import check_publishable
 from training.config import MAX_INTEGER, MAX_SEED, ConfigError, read_config
 from training.errors import TrainingError
 from training.fetch import DATA_SETS, fetch_movielens
@@ -76,13 +78,17 @@ def _fetch(options: argparse.Namespace) -> None:
 
 def _fit(options: argparse.Namespace) -> None:
     from training import train  # torch and TensorBoard take a second to import
+    from training.checkpoint import claimed
     from training.distributed import joined
 
     config = read_config(options.config).with_train(epochs=options.epochs, seed=options.seed)
     device = _device(options.device)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
     where = (options.data, options.artifacts, options.version)
-    with Stopping().listening() as stopping, joined(device) as group:
+    with Stopping().listening() as stopping, joined(device) as group, ExitStack() as stack:
+        if group.first:
+            check_publishable(options.artifacts, options.version)
+            stack.enter_context(claimed(options.artifacts, options.version))
         if not group.first:
             logging.getLogger("training").setLevel(logging.ERROR)
         folder = train.main(

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.scoring.encoded import Bag, Encoded
-from service.scoring.files import read_json, write_json
+from service.scoring.files import ArtifactError, named, read_json, write_json
 
 log = logging.getLogger("training")
 
 CACHE = ".cache"
-FORMAT = 1  # rises with every change of what is written, or of how values are encoded
+FORMAT = 2  # rises with every change of what is written, or of how values are encoded
 BLOCK_ROWS = 131_072  # read and encoded at once: some dozen MB at 40 columns
 _META = "meta.json"
 
@@ -45,22 +45,45 @@ def obtain(home: Path, key: str, write: Callable[[Path], Mapping[str, Any]]) -> 
     What `write` raises passes, and leaves nothing.
     """
     folder = home / key
-    if not (folder / _META).is_file():
+    if (notes := _whole(folder)) is not None:
+        return folder, notes
+    with named(home):
         home.mkdir(parents=True, exist_ok=True)
         _clear(home)
         aside = home / f"{key}.part-{os.getpid()}"
         aside.mkdir()
         try:
-            write_json(aside / _META, dict(write(aside)))
+            notes = dict(write(aside))
+            write_json(aside / _META, {"notes": notes, "sizes": _sizes(aside)})
             try:
                 aside.rename(folder)
             except OSError:  # another run was faster
-                if not (folder / _META).is_file():
+                if _whole(folder) is None:
                     raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    notes: dict[str, Any] = read_json(folder / _META)
     return folder, notes
+
+
+def _whole(folder: Path) -> dict[str, Any] | None:
+    """The notes of a folder whose files all have the sizes they were written with; any other is removed."""
+    if not folder.is_dir():
+        return None
+    try:
+        meta = read_json(folder / _META)
+        notes: dict[str, Any] = meta["notes"]
+        if meta["sizes"] == _sizes(folder):
+            return notes
+    except (ArtifactError, KeyError, TypeError):
+        pass  # meta.json itself is damaged
+    log.warning("warning: %s is damaged and is made anew", folder)
+    shutil.rmtree(folder)
+    return None
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path != folder / _META)
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
 def _clear(home: Path) -> None:

@@ -6,6 +6,7 @@ half written has a name that no reader looks for.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -13,19 +14,21 @@ import os
 import pickle
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from service.scoring.files import sync
+from service.scoring.files import check_room, named, sync
 from training.errors import FitError
 
 log = logging.getLogger("training")
 
 CHECKPOINTS = ".checkpoints"
 KEPT = 2
+_CODE = 1 << 20  # bytes that a checkpoint takes beside its tensors, at most
 MINUTES = 5.0  # what a kill costs at most, for a second of writing or so
 
 
@@ -43,12 +46,17 @@ class Checkpoints:
 
     def save(self, state: Mapping[str, Any]) -> Path:
         """Write the next one, durably; returns its path."""
+        with named(self._folder):
+            return self._save({"purpose": self._purpose, "state": dict(state)})
+
+    def _save(self, content: dict[str, Any]) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
+        check_room(self._folder, _bytes(content) + _CODE)
         found = self._found()
         number = 1 + (int(found[-1].stem) if found else 0)
         aside, path = self._folder / f"{number}.part", self._folder / f"{number}.pt"
         with aside.open("wb") as file:
-            torch.save({"purpose": self._purpose, "state": dict(state)}, file)
+            torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
@@ -86,6 +94,39 @@ class Checkpoints:
     def _found(self) -> list[Path]:
         whole = [path for path in self._folder.glob("*.pt") if path.stem.isdecimal()]
         return sorted(whole, key=lambda path: int(path.stem))
+
+
+@contextmanager
+def claimed(artifacts: Path, version: str) -> Iterator[None]:
+    """Hold the name `version`: two fits of one name would remove each other's checkpoints. Raises FitError.
+
+    The claim ends with the process, however that ends.
+    """
+    home = artifacts / CHECKPOINTS
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / f"{version}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FitError(
+                f"another fit of version '{version}' is at work in {artifacts}; wait for it or choose another name"
+            ) from None
+        except OSError:  # a file system without locks
+            log.info("no lock can be held in %s", home)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _bytes(value: Any) -> int:
+    """What the tensors in nested lists and dictionaries take."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, Mapping):
+        return sum(map(_bytes, value.values()))
+    return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 def purpose(**parts: Any) -> str:

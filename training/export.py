@@ -16,6 +16,7 @@ import torch
 
 from service.scoring.encoded import Encoded, Ints
 from service.scoring.features import FeatureEncoder
+from service.scoring.files import check_room
 from service.scoring.layout import MISSING, Layout
 from service.scoring.publish import Draft, libraries, publish
 from training.config import Config
@@ -25,6 +26,8 @@ from training.exam import make_exam
 from training.halves import HalvedWideDeep
 from training.model import WideDeep
 from training.split import Cuts
+
+_CODE = 1 << 20  # bytes that a module takes beside its weights, at most
 
 
 def publish_version(
@@ -63,6 +66,7 @@ def save_module(model: WideDeep, layout: Layout, path: Path) -> None:
     if model.training:
         raise ValueError("a model in training mode would score at random; call eval() first")
     module = HalvedWideDeep(model, layout).eval()
+    check_room(path.parent, sum(one.numel() * one.element_size() for one in module.state_dict().values()) + _CODE)
     with warnings.catch_warnings():
         # TorchScript is deprecated in torch; this is the one place that writes it, and the manifest names the engine.
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)

@@ -18,6 +18,7 @@ from training.config import Config
 from training.data import Dataset, check_classes, read_dataset
 from training.distributed import Group
 from training.encoding import encode_parts, fit_encoder
+from training.errors import DataFault
 from training.leakage.report import LeakageReport, look_for_leaks
 from training.negatives import kept_rows
 from training.split import Cuts
@@ -64,6 +65,8 @@ def prepare(path: Path, config: Config, cache: Path, group: Group, *, device: st
     check_classes(data.labels[parts["train"]], config.data.label)
     catalog = data.catalog(config, parts["train"])
     parts["train"] = kept_rows(parts["train"], data.labels, config.train.negatives, config.train.seed)
+    if not (data.labels[parts["train"]] == 0).any():
+        raise DataFault(f"[train] negatives = {config.train.negatives:g} leaves no negative row to train on")
     log.info("%d rows: %s; device %s", len(data.labels), ", ".join(f"{len(v)} {k}" for k, v in parts.items()), device)
 
     encoder = fit_encoder(config.schema, data, parts["train"])

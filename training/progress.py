@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +15,7 @@ from typing import Self
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from service.scoring.files import named
 from training.config import TrainConfig
 from training.gpu import Gpu, told
 from training.run import Epoch
@@ -20,6 +23,23 @@ from training.run import Epoch
 log = logging.getLogger("training")
 
 RUNS = ".runs"  # a dot folder under the artifacts: work in progress, never listed as a version
+
+
+@contextmanager
+def watching(artifacts: Path) -> Iterator[None]:
+    """Inside, a full disk under TensorBoard's scalars is an OSError that names their folder, and nothing beside."""
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not isinstance(failed.exc_value, OSError):  # that of its thread comes again where the next scalar is added
+            before(failed)
+
+    threading.excepthook = hook
+    try:
+        with named(artifacts / RUNS):
+            yield
+    finally:
+        threading.excepthook = before
 
 
 class Progress:

@@ -202,7 +202,10 @@ def _labels(table: pa.Table, data: DataConfig) -> npt.NDArray[np.float32]:
     column = table.column(data.label)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    labels = number_column(data.label, column)
+    try:
+        labels = number_column(data.label, column)
+    except DataError as error:
+        raise DataError(data.label, f"the label must be 0 or 1: {error.reason}", error.row) from None
     bad = (labels != 0) & (labels != 1)  # NaN, a blank label, is bad too
     if bad.any():
         row = int(bad.argmax())

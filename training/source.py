@@ -39,7 +39,7 @@ class Source:
                 else:
                     blocks = text_blocks(path, DELIMITERS[self.format], wanted, frozenset(), self.names)
                 for table in blocks:
-                    yield number, table if schema is None else table.cast(schema)
+                    yield number, table if schema is None else _as_all(table, schema, path)
 
     def total(self) -> int | None:
         """How many rows there are, where files say so."""
@@ -62,9 +62,22 @@ class Source:
     def _schema(self, wanted: list[str]) -> pa.Schema | None:
         if self.format != "parquet":
             return None
-        schemas = [parquet_schema(path, wanted) for path in self.files]
-        try:
-            return pa.unify_schemas(schemas, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataFault(f"{self.files[0].parent}: the files' column types do not agree: {reason}") from None
+        whole: pa.Schema | None = None
+        for path in self.files:
+            schema = parquet_schema(path, wanted)
+            try:
+                whole = schema if whole is None else pa.unify_schemas([whole, schema], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                reason = " ".join(str(error).split())[:200]
+                raise DataFault(f"{path}: column types do not agree with those of the files before: {reason}") from None
+        return whole
+
+
+def _as_all(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    """The table in the types of all files together; raises DataFault where a value of this one has no place there."""
+    try:
+        return table.cast(schema)
+    except pa.ArrowInvalid as error:
+        mine = "', '".join(field.name for field in schema if table.schema.field(field.name).type != field.type)
+        reason = " ".join(str(error).split())[:200]
+        raise DataFault(f"{path}: column '{mine}' is of another type in other files: {reason}") from None

@@ -23,7 +23,7 @@ from training.model import WideDeep
 from training.optimizers import build_optimizers
 from training.precision import Precision
 from training.preparing import Prepared, prepare
-from training.progress import Progress
+from training.progress import Progress, watching
 from training.run import Run
 from training.schedule import Schedule
 from training.shuffle import BUFFER_BYTES, Rows, Shuffle
@@ -72,6 +72,7 @@ def main(
     if resume:
         _go_on(run, checkpoints, version, group)
     with (
+        watching(artifacts),
         told_of_memory(model, prepared.encoder.layout, config.train, device),
         Progress(artifacts, version, config.train, batches["train"].rows, device=device, show=group.first) as progress,
     ):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +85,23 @@ def read_json(path: Path) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Give an OSError that names no file, as one of writing does not, the path that was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Raise OSError where `size` bytes do not fit: what torch writes aborts the process on a full disk."""
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def last_line(error: Exception) -> str:

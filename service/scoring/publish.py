@@ -28,6 +28,7 @@ from service.scoring.files import (
     MODULE,
     ArtifactError,
     is_version_name,
+    named,
     sha256,
     sync,
     sync_tree,
@@ -70,7 +71,8 @@ def publish(root: Path, draft: Draft) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f".{draft.version}-", dir=root))
     try:
         folder.chmod(0o755)  # mkdtemp's own 0700 would hide the version from a service of another user
-        _write(folder, draft)
+        with named(folder):
+            _write(folder, draft)
         open_artifact(folder, version=draft.version)
         sync_tree(folder)
         target = root / draft.version

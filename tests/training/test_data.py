@@ -61,7 +61,7 @@ def test_a_bad_value_stops_with_file_row_column_and_reason(
         ("timestamp", "yesterday", "line 4, column 'timestamp'"),
         ("age", "old", "line 4, column 'age': 'old' is no number"),
         ("age", "inf", "line 4, column 'age': the number is not finite"),
-        ("clicked", "yes", "line 4, column 'clicked': 'yes' is no number"),
+        ("clicked", "yes", "line 4, column 'clicked': the label must be 0 or 1: 'yes' is no number"),
     ],
 )
 def test_a_bad_value_of_a_text_file_is_found_by_its_line(tmp_path: Path, column: str, value: str, says: str) -> None:
