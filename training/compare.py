@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.scoring.artifact import Artifact, open_artifact
+from service.scoring.artifact import Artifact
 from service.scoring.encoded import Ints
 from training import metrics
 from training.errors import DataFault
-from training.evaluate import rows_of, scores_of, streamed
+from training.evaluate import opened, rows_of, scores_of, streamed
 
 Doubles = npt.NDArray[np.float64]
 Z95 = 1.959963984540054
@@ -26,7 +26,7 @@ def compare_versions(
 
     Raises ArtifactError, or DataFault where the versions do not read the same rows.
     """
-    a, b = (open_artifact(folder, device=device) for folder in (first, second))
+    a, b = (opened(folder, device) for folder in (first, second))
     with streamed(cache) as home:
         return _compared(a, b, path, split, home)
 

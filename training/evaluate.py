@@ -27,13 +27,21 @@ def evaluate_version(
     folder: Path, path: Path, *, split: str, device: str, cache: Path | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics of the rows of PATH in `split`, and notes on the data; raises ArtifactError or DataFault."""
-    artifact = open_artifact(folder, device=device)
+    artifact = opened(folder, device)
     with streamed(cache) as home:
         data, rows = rows_of(artifact, path, split, home)
         if not len(rows):
             raise DataFault(f"{path}: no row lies in the version's {split} part")
         units = None if data.units is None else data.units[rows]
         return metrics.evaluate(data.labels[rows], scores_of(artifact, data, rows), units), data.notes
+
+
+def opened(folder: Path, device: str) -> Artifact:
+    """A published version; raises ArtifactError that begins with its folder: a command may name several."""
+    try:
+        return open_artifact(folder, device=device)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}: {error}") from None
 
 
 @contextmanager

@@ -216,3 +216,43 @@ def test_an_epoch_by_blocks_goes_on_where_it_was_left(tmp_path: Path, ahead: boo
         resumed.load_state_dict(stopped.state_dict())
         for batch, other in zip(whole(resumed), wanted[stop:], strict=True):
             assert all(torch.equal(a, b) for a, b in zip(batch, other, strict=True))
+
+
+@pytest.mark.parametrize("file", ["labels", "rows.arrow", "meta.json", "codes_0"])
+@pytest.mark.parametrize("left", [0, 10, None])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, file: str, left: int | None) -> None:
+    """Emptied, as files are after the power has gone, cut off, or removed."""
+    folder, home = write_data(tmp_path / "data"), tmp_path / "cache"
+    first = read_dataset(folder, config(), seed=1).labels.tolist()
+    read_dataset(folder, config(), seed=1, cache=home)
+    path = next(home.glob(f"*/{file}"))
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:left])
+    again = read_dataset(folder, config(), seed=1, cache=home)
+    assert again.labels.tolist() == first
+    assert again.table.num_rows == len(first)
+
+
+def test_encoded_rows_that_were_emptied_are_not_zeros_to_learn_from(tmp_path: Path) -> None:
+    wanted = mapped_rows(tmp_path).encoded.ids.tolist()
+    for path in (tmp_path / "cache").glob("*/train/ids"):
+        path.write_bytes(b"")
+    assert mapped_rows(tmp_path).encoded.ids.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (pa.array(["7"] * 600), "b.parquet: column types do not agree with those of the files before: .*age"),
+        (pa.array([0.5] * 600), "a.parquet: column 'age' is of another type in other files: Integer value"),
+    ],
+)
+def test_files_whose_types_do_not_agree_are_named_with_the_column(tmp_path: Path, column: pa.Array, says: str) -> None:
+    folder, rows = write_data(tmp_path / "data"), clicks()
+    (folder / "events.parquet").unlink()
+    pq.write_table(rows.set_column(2, "age", pa.array([2**60 + 1] * 600)), folder / "a.parquet")
+    pq.write_table(rows.set_column(2, "age", column), folder / "b.parquet")
+    with pytest.raises(DataFault, match=says):
+        read_dataset(folder, config(), seed=1, cache=tmp_path / "cache")

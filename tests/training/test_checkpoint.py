@@ -19,7 +19,7 @@ import torch
 from service.scoring.files import MODULE
 from tests.training.tiny_data import clicks, config, fit, visible, write_data
 from training import train
-from training.checkpoint import CHECKPOINTS, Checkpoints
+from training.checkpoint import CHECKPOINTS, Checkpoints, claimed
 from training.config import Config
 from training.errors import FitError
 from training.stopping import Stopping, Terminated
@@ -240,3 +240,13 @@ def test_sigterm_within_training_writes_a_checkpoint_and_raises(tmp_path: Path) 
     with Stopping().listening() as stopping, pytest.raises(Terminated, match="checkpoint"):
         train.main(made, data, tmp_path / "a", "v1", device="cpu", command="", stopping=stopping)
     assert list((tmp_path / "a" / CHECKPOINTS / "v1").glob("*.pt"))
+
+
+def test_two_fits_of_one_name_do_not_run_at_once(tmp_path: Path) -> None:
+    with claimed(tmp_path, "v1"):
+        with pytest.raises(FitError, match="another fit of version 'v1' is at work"), claimed(tmp_path, "v1"):
+            pass
+        with claimed(tmp_path, "v2"):
+            pass
+    with claimed(tmp_path, "v1"):
+        pass

@@ -10,6 +10,7 @@ import pytest
 from service.scoring.artifact import open_artifact
 from tests.training.tiny_data import config, fit, tables, write_data
 from training.config import Config, ConfigError
+from training.errors import DataFault
 from training.evaluate import evaluate_version
 from training.negatives import kept_rows
 
@@ -41,3 +42,9 @@ def test_a_published_version_gives_probabilities_of_the_whole_data(tmp_path: Pat
     open_artifact(folder)  # its exam is passed
     found, _ = evaluate_version(folder, data, split="train", device="cpu")
     assert found["calibration"] == pytest.approx(1, abs=0.25)
+
+
+def test_a_share_that_leaves_no_negative_is_refused_by_its_name(tmp_path: Path) -> None:
+    made = config(train={"negatives": 1e-9})
+    with pytest.raises(DataFault, match=r"\[train\] negatives = 1e-09 leaves no negative row"):
+        fit(made, write_data(tmp_path / "data"), tmp_path / "artifacts")
