@@ -20,16 +20,23 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from service.scoring.files import MODULE
 from tests.training.tiny_data import clicks, config, fit, tables, write_data
 from training import metrics, train
+from training.batches import Batch
 from training.data import read_dataset
 from training.distributed import Exchange, Group, joined
 from training.encoding import MappedRows, encode_parts, fit_encoder
 from training.loop import scores
 from training.model import WideDeep
+from training.optimizers import build_optimizers
+from training.rows import native
 from training.shuffle import Shuffle
+from training.together import Together
 
 # Reading the module's weights; what is deprecated is torch's own reader, named in service/scoring.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
+needs_shared_tables = pytest.mark.skipif(
+    native is None or not hasattr(os, "memfd_create"), reason="no native rows, or not Linux"
+)
 NONE = ([0.0] * 5, [0.0])  # no value becomes unknown
 MADE: dict[str, Any] = {"train": {"batch_size": 64, "epochs": 2, "patience": 4}, "model": {"dropout": 0.0}}
 
@@ -78,7 +85,33 @@ def test_two_processes_come_to_the_weights_and_metrics_of_one(tmp_path: Path, ro
         assert torch.allclose(found[name], wanted, atol=1e-4), name
 
 
-def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_size: int) -> None:
+Gradients = dict[str, torch.Tensor]
+
+
+def by_exchange(model: WideDeep, batch: Batch, size: int, group: Group) -> tuple[float, Gradients]:
+    loss = binary_cross_entropy_with_logits(model.logits(*batch.inputs), batch.labels, reduction="sum") / size
+    loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+    Exchange(group, model.parameters()).add(0.0)
+    return float(loss), {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+
+
+def by_shared_tables(model: WideDeep, batch: Batch, size: int, group: Group) -> tuple[float, Gradients]:
+    """A table's gradients are of each process's own columns, and their sum is the whole."""
+    learn = Together.joined(model, size, batch, group, build_optimizers(model, config(**MADE).train))
+    assert learn is not None
+    loss = float(learn(batch)) / size
+    learn.add(0.0)
+    grads = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    found = {
+        name: torch.stack(group.gather_objects(grad.to_dense())).sum(0) if grad.is_sparse else grad
+        for name, grad in grads.items()
+    }
+    learn.done()
+    learn.close()
+    return loss, found
+
+
+def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_size: int, way: str) -> None:
     """Loss, gradients and gathered metrics of one model, the same in every process, before any step."""
     join(rank, size, port)
     made = config(**MADE)
@@ -95,21 +128,20 @@ def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_
         model = WideDeep(encoder.layout, (16, 8), 0.0)
         torch.nn.init.normal_(model.wide.weight)
         batch = next(iter(Shuffle(rows, batch_size, NONE, 1, group=group).epoch()))
-        loss = binary_cross_entropy_with_logits(model.logits(*batch.inputs), batch.labels, reduction="sum") / batch_size
-        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        exchange = Exchange(group, model.parameters())
-        exchange.add(0.0)
         judged = metrics.evaluate(valid.labels, scores(model, valid, group), None)
-        gradients = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
-        found = {"loss": sum(group.gather_objects(float(loss))), "auc": judged["auc"], "gradients": gradients}
+        loss, gradients = (by_shared_tables if way == "shared" else by_exchange)(model, batch, batch_size, group)
+        found = {"loss": sum(group.gather_objects(loss)), "auc": judged["auc"], "gradients": gradients}
         torch.save(found, folder / f"{size}-{rank}.pt")
 
 
+@pytest.mark.parametrize("way", ["exchanged", pytest.param("shared", marks=needs_shared_tables)])
 @pytest.mark.parametrize("batch_size", [64, 1024])  # 1024: all rows, an odd number of them
-def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(tmp_path: Path, batch_size: int) -> None:
+def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(
+    tmp_path: Path, batch_size: int, way: str
+) -> None:
     data = write_data(tmp_path / "data", clicks(rows=651))
-    together(first_step, 1, data, tmp_path, batch_size)
-    together(first_step, 2, data, tmp_path, batch_size)
+    together(first_step, 1, data, tmp_path, batch_size, "exchanged")
+    together(first_step, 2, data, tmp_path, batch_size, way)
     one, *others = (torch.load(tmp_path / name, weights_only=True) for name in ("1-0.pt", "2-0.pt", "2-1.pt"))
     for other in others:
         assert other["loss"] == pytest.approx(one["loss"], abs=1e-6)
