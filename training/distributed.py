@@ -7,6 +7,7 @@ order, so that their weights stay equal to the last bit and nothing is ever sent
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,6 +97,9 @@ def joined(device: str) -> Iterator[Group]:
         raise ConfigError("torch was built without gloo: several processes cannot train together")
     if device.startswith("cuda"):
         _take_gpu(torch.cuda.device_count())
+    # torch.optim imports it at the first step. Imported while a group lives, it holds that group for good, whose threads
+    # then meet an interpreter that ends, and abort the process. See test_no_thread_of_a_group_outlives_it.
+    importlib.import_module("torch._dynamo")
     dist.init_process_group(backend_of(device), timeout=_WAIT)
     try:
         yield Group(dist.get_rank(), dist.get_world_size())

@@ -179,6 +179,32 @@ def test_gradients_and_uneven_scores_are_the_same_in_all_processes(tmp_path: Pat
         assert found["scores"] == [0, 1, 2, 3, 4, 5, 6]
 
 
+def threads_of_gloo() -> list[str]:
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+
+def threads_left(rank: int, size: int, port: int, folder: Path) -> None:
+    join(rank, size, port)
+    with joined("cpu") as group:
+        layer = torch.nn.Linear(2, 1)
+        layer(torch.ones(1, 2)).sum().backward()
+        torch.optim.Adam(layer.parameters()).step()
+        group.gather_objects(None)
+        during = threads_of_gloo()
+    (folder / f"{rank}.json").write_text(json.dumps([during, threads_of_gloo()]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in /proc")
+def test_no_thread_of_a_group_outlives_it(tmp_path: Path) -> None:
+    """One that does may abort a process that has trained and published, as it ends."""
+    together(threads_left, 2, tmp_path)
+    for rank in range(2):
+        during, after = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert during
+        assert after == []
+
+
 def test_shares_of_rows_are_all_rows_once() -> None:
     for rows in (0, 1, 2, 7, 100):
         shares = [Group(rank, 3).share(rows) for rank in range(3)]
