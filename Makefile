@@ -22,7 +22,7 @@ help: ## what the targets do
 setup: .venv/.installed ## makes .venv and installs everything, pinned; again only when pyproject.toml or the lock changes
 	@:
 
-.venv/.installed: pyproject.toml requirements.lock service/scoring/_reader.c training/_rows.c
+.venv/.installed: pyproject.toml requirements.lock service/scoring/_reader.c training/_rows.c training/_meeting.c
 	@"$(PYTHON)" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: '$(PYTHON)' is not Python 3.11 or newer with venv (found: $$("$(PYTHON)" --version 2>&1)); name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "installing into .venv (minutes, the first time)"

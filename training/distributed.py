@@ -97,8 +97,8 @@ def joined(device: str) -> Iterator[Group]:
         raise ConfigError("torch was built without gloo: several processes cannot train together")
     if device.startswith("cuda"):
         _take_gpu(torch.cuda.device_count())
-    # torch.optim imports it at the first step. Imported while a group lives, it holds that group for good, whose threads
-    # then meet an interpreter that ends, and abort the process. See test_no_thread_of_a_group_outlives_it.
+    # torch.optim imports it at the first step. Imported while a group lives, it holds that group for good, and the
+    # group's threads then meet an interpreter that ends and abort the process: test_no_thread_of_a_group_outlives_it.
     importlib.import_module("torch._dynamo")
     dist.init_process_group(backend_of(device), timeout=_WAIT)
     try:
