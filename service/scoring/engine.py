@@ -17,6 +17,7 @@ from service.scoring.half import Half
 from service.scoring.half_files import write_half
 from service.scoring.layout import Layout
 from service.scoring.mapped import read_mapped, write_mapped
+from service.scoring.native import Arrays, NativeHalves, most_lanes, plan_of
 from service.scoring.precision import allow, computing
 from service.scoring.sizes import BLOCK, pad_index, pad_rows, padded_size
 from service.scoring.torchscript import Module
@@ -36,14 +37,22 @@ ALL, USERS, ITEMS = ("user", "context", "item"), ("user", "context"), ("item",)
 class Engine:
     """A frozen TorchScript module on one device; safe to call from several threads.
 
-    With a `layout` ids are checked before they reach a GPU: IndexError then, where torch would abort the process.
+    With a `layout` ids are checked before they reach a GPU: IndexError then, where torch would abort the process. What
+    `native` can do is done by it, while the engine computes in float32.
     """
 
     name = TORCHSCRIPT
 
-    def __init__(self, frozen: Module, fused: Module | None, device: str, layout: Layout | None) -> None:
+    def __init__(
+        self,
+        frozen: Module,
+        fused: Module | None,
+        device: str,
+        layout: Layout | None,
+        native: NativeHalves | None = None,
+    ) -> None:
         self.device = torch.device(device)
-        self._module, self._fused = frozen, fused
+        self._module, self._fused, self._native = frozen, fused, native
         self._has_halves = all(hasattr(frozen, name) for name in _HALVES)
         self._has_rank = hasattr(frozen, "rank")
         self._transfer = Transfer(self.device)
@@ -53,9 +62,16 @@ class Engine:
         self.fused_from = None if fused is None else FUSED_FROM  # rows from which layers are run fused, None for never
 
     @classmethod
-    def load(cls, path: Path, device: str, layout: Layout | None = None) -> Engine:
-        """Load, inspect and freeze the module at `path`; raises ArtifactError naming the file."""
+    def load(cls, path: Path, device: str, layout: Layout | None = None, *, lanes: int | None = None) -> Engine:
+        """Load, inspect and freeze the module at `path`; raises ArtifactError naming the file.
+
+        Native code has vectors of at most so many `lanes`, by default the widest; 0 is without.
+        """
         module = torchscript.read_module(path, device)
+        lanes = (most_lanes() if lanes is None else lanes) if device == "cpu" else 0
+        plan = plan_of(module) if lanes else None
+        if plan is not None:
+            return cls(torchscript.freeze(module), None, device, layout, NativeHalves(plan, lanes))
         # Frozen twice: a module's methods cannot be copied. Parameters are not copied.
         fused = torchscript.fuse(torchscript.freeze(module)) if device == "cpu" else None
         return cls(torchscript.freeze(module), fused, device, layout)
@@ -66,9 +82,13 @@ class Engine:
         write_mapped(torchscript.read_module(path, "cpu"), folder)
 
     @classmethod
-    def attach(cls, folder: Path, device: str, layout: Layout | None = None) -> Engine:
-        """The engine of `save_mapped`; on the CPU its tables are the files' pages, shared by all who attach them."""
-        return cls(*read_mapped(folder, device), device, layout)
+    def attach(cls, folder: Path, device: str, layout: Layout | None = None, *, lanes: int | None = None) -> Engine:
+        """The engine of `save_mapped`; on the CPU its tables are the files' pages, shared by all who attach them.
+
+        `lanes` as for `load`.
+        """
+        frozen, fused, native = read_mapped(folder, device, most_lanes() if lanes is None else lanes)
+        return cls(frozen, fused, device, layout, native)
 
     @property
     def has_halves(self) -> bool:
@@ -79,9 +99,13 @@ class Engine:
         """Compute in one of PRECISIONS from now on; what it costs in accuracy is for the caller to measure."""
         allow(precision, self.device)
         self.precision = precision
+        if precision != FLOAT32:
+            self._native = None
 
     def forward(self, encoded: Encoded) -> Floats:
         """Probabilities (B,) of B encoded rows of all sides."""
+        if self._native is not None:
+            return self._native.forward(encoded)
 
         def run(start: int, end: int) -> Floats:
             block = encoded.slice(start, end)
@@ -93,6 +117,8 @@ class Engine:
 
     def user(self, encoded: Encoded) -> Half:
         """The halves of rows of the user's and the context's columns."""
+        if self._native is not None:
+            return _half(self._native.users(encoded))
         with self._computing():
             return Half(*self._module.user(*self._inputs(encoded, USERS)))
 
@@ -107,11 +133,16 @@ class Engine:
     def _item_blocks(self, encoded: Encoded) -> Iterator[Half]:
         for start in range(0, max(1, encoded.rows), ITEM_BLOCK):
             block = encoded.slice(start, min(start + ITEM_BLOCK, encoded.rows))
+            if self._native is not None:
+                yield _half(self._native.items(block))
+                continue
             with self._computing():
                 yield Half(*self._module.items(*self._inputs(block, ITEMS)))
 
     def rank(self, user: Half, items: Half, rows: Ints, users: Ints) -> Floats:
         """Probabilities (P,) of pairs: row `rows[p]` of `items` with row `users[p]` of `user`."""
+        if self._native is not None:
+            return self._native.rank(_bare(user), _bare(items), rows, users)
         if not self._has_rank:
             return self._join(user, self.take(items, rows), users)
         self._check(rows, items.rows, users, user.rows)
@@ -129,6 +160,8 @@ class Engine:
 
         rows (P,) are rows of `items`, index (P,) rows of `users`.
         """
+        if self._native is not None:
+            return self._native.rank(self._native.users(users), _bare(items), rows, index)
         if not self._has_rank or self._bounds is None:
             return self.rank(self.user(users), items, rows, index)
         self._check(rows, items.rows, index, users.rows)
@@ -195,6 +228,17 @@ def probe(layout: Layout) -> Encoded:
     ids = np.array([ends(column.size) for column in layout.ids], np.int64).reshape(len(layout.ids), 3).T
     bags = tuple(Bag(np.array(ends(column.size), np.int64), np.arange(4)) for column in layout.bags)
     return Encoded(np.zeros((3, len(layout.numerics)), np.float32), np.ascontiguousarray(ids), bags)
+
+
+def _half(native: Arrays) -> Half:
+    first, wide, values, offsets = native
+    ragged = [torch.from_numpy(one) for one in (*values, *offsets)]
+    return Half(torch.from_numpy(first), torch.from_numpy(wide), ragged[: len(values)], ragged[len(values) :])
+
+
+def _bare(half: Half) -> Arrays:
+    ragged = [one.numpy() for one in half.values], [one.numpy() for one in half.offsets]
+    return Arrays(half.first.numpy(), half.wide.numpy(), *ragged)
 
 
 def _arrays(encoded: Encoded) -> list[Array]:

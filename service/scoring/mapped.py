@@ -4,6 +4,8 @@
     fused.pt      the same with fused layers, where torch has them
     NNNN.npy      one storage, flat; several tables may be views of one
     tables.json   for table N [file, offset, shape, strides]
+    native/       the plan of native code, where the module has one: NAME.npy of each array that is no table
+    native.json   for each array of the plan that is a table, its N
 
 Frozen before it is written: to read and freeze a whole module holds the interpreter for tens of milliseconds, this for
 a few at a time.
@@ -12,16 +14,22 @@ a few at a time.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from service.scoring import torchscript
+from service.scoring.native import NativeHalves, Plan, plan_of
 from service.scoring.torchscript import Module
 
 FROZEN, FUSED, TABLES = "frozen.pt", "fused.pt", "tables.json"
+NATIVE, NATIVE_TABLES = "native", "native.json"
 LARGE = 1 << 20  # bytes of a storage from which it pays to be shared
+PAGE = 4096
 
 
 def write_mapped(module: Module, folder: Path) -> None:
@@ -30,6 +38,9 @@ def write_mapped(module: Module, folder: Path) -> None:
     large = [one for one in floats if one.untyped_storage().nbytes() >= LARGE]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in large}
     files = {address: f"{n:04d}.npy" for n, address in enumerate(storages)}
+    plan = plan_of(module)
+    if plan is not None:
+        _write_plan(plan, {one.data_ptr(): n for n, one in enumerate(large)}, folder)
     tables: list[tuple[str, int, list[int], list[int]]] = []
     for n, one in enumerate(large):
         address = one.untyped_storage().data_ptr()
@@ -45,8 +56,16 @@ def write_mapped(module: Module, folder: Path) -> None:
         torchscript.write_module(fused, folder / FUSED)
 
 
-def read_mapped(folder: Path, device: str) -> tuple[Module, Module | None]:
-    """The frozen and the fused module of `write_mapped`, tables mapped on the CPU and copied to any other device."""
+class Mapped(NamedTuple):
+    """A frozen module on a device; where it is the CPU, native code in its place, or layers that torch fuses."""
+
+    frozen: Module
+    fused: Module | None = None
+    native: NativeHalves | None = None
+
+
+def read_mapped(folder: Path, device: str, lanes: int) -> Mapped:
+    """What `write_mapped` wrote, tables mapped on the CPU and copied to any other device; `lanes` as in Engine.load."""
     flat: dict[str, torch.Tensor] = {}
     tables: dict[float, torch.Tensor] = {}
     for n, (file, offset, shape, strides) in enumerate(json.loads((folder / TABLES).read_text(encoding="utf-8"))):
@@ -63,4 +82,30 @@ def read_mapped(folder: Path, device: str) -> tuple[Module, Module | None]:
                 one.data = table
         return module
 
-    return read(FROZEN), read(FUSED) if device == "cpu" and (folder / FUSED).exists() else None
+    if device == "cpu" and lanes and (folder / NATIVE_TABLES).exists():
+        return Mapped(read(FROZEN), native=NativeHalves(_read_plan(folder, tables), lanes))
+    return Mapped(read(FROZEN), read(FUSED) if device == "cpu" and (folder / FUSED).exists() else None)
+
+
+def _write_plan(plan: Plan, numbers: Mapping[int, int], folder: Path) -> None:
+    tables = {}
+    (folder / NATIVE).mkdir()
+    for name, array in plan.items():
+        number = numbers.get(array.ctypes.data) if array.nbytes >= LARGE else None
+        if number is None:
+            np.save(folder / NATIVE / f"{name}.npy", array)
+        else:
+            tables[name] = number
+    (folder / NATIVE_TABLES).write_text(json.dumps(tables), encoding="utf-8")
+
+
+def _read_plan(folder: Path, tables: Mapping[float, torch.Tensor]) -> Plan:
+    plan = {path.stem: _load(path) for path in (folder / NATIVE).iterdir()}
+    named = json.loads((folder / NATIVE_TABLES).read_text(encoding="utf-8"))
+    return plan | {name: tables[number].numpy() for name, number in named.items()}
+
+
+def _load(path: Path) -> npt.NDArray[Any]:
+    # What is smaller than a page is not worth a mapping, and what is empty cannot have one.
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r" if path.stat().st_size > PAGE else None)
+    return array

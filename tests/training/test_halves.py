@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from service.scoring.encoded import Encoded
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
+from service.scoring.native import most_lanes
 from service.scoring.schema import FeatureSchema
+from training.calibration import Platt
 from training.export import eager_scores, save_module
 from training.model import WideDeep
 
@@ -29,6 +31,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 NORMS = st.sampled_from(["none", "batch"])
+# The module itself, and every kernel that this processor has.
+LANES = [lanes for lanes in (0, 8, 16) if lanes <= most_lanes()]
 
 
 class Layers(NamedTuple):
@@ -36,6 +40,7 @@ class Layers(NamedTuple):
     norm: str
     seed: int
     correction: float = 0.0
+    platt: tuple[float, float] | None = None
 
 
 @st.composite
@@ -61,12 +66,18 @@ def worlds(draw: st.DrawFn) -> tuple[FeatureSchema, list[dict[str, Any]], Layers
         of = draw(st.lists(pick, max_size=3, unique_by=tuple))
         crosses = [{"of": names, "buckets": draw(st.sampled_from([3, 50, 10_000]))} for names in of]
     row = st.fixed_dictionaries({feature["name"]: VALUES[feature["kind"]] for feature in features})
-    hidden = draw(st.sampled_from([(5,), (6, 3)]))
+    hidden = draw(st.sampled_from([(5,), (6, 3), (40, 33, 2)]))
     rows = draw(st.lists(row, min_size=2, max_size=8))
     return (
         FeatureSchema.parse(features, crosses),
         rows,
-        Layers(hidden, draw(NORMS), draw(st.integers(0, 99)), draw(st.sampled_from([0.0, -1.5]))),
+        Layers(
+            hidden,
+            draw(NORMS),
+            draw(st.integers(0, 99)),
+            draw(st.sampled_from([0.0, -1.5])),
+            draw(st.sampled_from([None, (1.5, -0.5)])),
+        ),
     )
 
 
@@ -89,6 +100,8 @@ def model_of(encoder: FeatureEncoder, layers: Layers) -> WideDeep:
         if name.endswith(("running_mean", "running_var")):
             statistic.uniform_(0.5, 2)
     model.correction = layers.correction
+    if layers.platt is not None:
+        model.calibration = Platt(*layers.platt)
     return model
 
 
@@ -106,10 +119,14 @@ def test_halves_ranked_are_forward(folder: Any, world: tuple[FeatureSchema, list
     encoder = FeatureEncoder.fit(schema, table_of(schema, rows))
     model = model_of(encoder, layers)
     save_module(model, encoder.layout, folder / "model.pt")
-    engine = Engine.load(folder / "model.pt", "cpu")
+    for lanes in LANES:
+        _check(Engine.load(folder / "model.pt", "cpu", lanes=lanes), model, encoder, rows)
+
+
+def _check(engine: Engine, model: WideDeep, encoder: FeatureEncoder, rows: list[dict[str, Any]]) -> None:
     # Every user with every item: rows are pairs of a left and a right row.
     pairs = [(left, right) for left in range(len(rows)) for right in range(len(rows))]
-    names = {one.name: one.side for one in schema.features}
+    names = {one.name: one.side for one in encoder.schema.features}
     joined = [
         {name: rows[right if side == "item" else left][name] for name, side in names.items()} for left, right in pairs
     ]
@@ -119,7 +136,7 @@ def test_halves_ranked_are_forward(folder: Any, world: tuple[FeatureSchema, list
     items = engine.items(encoder.encode_rows(rows, sides=("item",)))
     index = np.array([left for left, _ in pairs])
     places = np.array([right for _, right in pairs])
-    for fused_from in (None, engine.fused_from and 1):
+    for fused_from in {None, engine.fused_from and 1}:
         engine.fused_from = fused_from
         assert engine.rank(users, items, places, index) == pytest.approx(wanted, abs=1e-6)
         for left in range(len(rows)):  # one user at a time goes another way
@@ -127,8 +144,9 @@ def test_halves_ranked_are_forward(folder: Any, world: tuple[FeatureSchema, list
             found = engine.serve(alone, items, places[: len(rows)], np.zeros(len(rows), np.int64))
             assert found == pytest.approx(wanted[left * len(rows) : (left + 1) * len(rows)], abs=1e-6)
     assert engine.join(users, engine.take(items, places), index) == pytest.approx(wanted, abs=1e-6)
-    terms, deep = engine.explain(encoder.encode_rows(joined))
-    assert 1 / (1 + np.exp(-(terms.sum(1) + deep))) == pytest.approx(wanted, abs=1e-6)
+    if isinstance(model.calibration, torch.nn.Identity):  # else the logit is that of the uncorrected score
+        terms, deep = engine.explain(encoder.encode_rows(joined))
+        assert 1 / (1 + np.exp(-(terms.sum(1) + deep))) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_the_halves_add_no_second_copy_of_the_tables(folder: Any) -> None:
