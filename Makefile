@@ -6,6 +6,7 @@ WORKERS ?= 2
 # How many tests run at once: most wait for servers, so a few more than there are cores.
 JOBS ?= 3
 PY := .venv/bin/python
+NATIVE := $(wildcard service/scoring/*.c service/scoring/native/*.[ch] training/*.c)
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # For the images, each optional: BASE, the base image; TORCH_INDEX, an index to take torch from.
 BUILD_ARGS = $(foreach name,BASE TORCH_INDEX,$(if $($(name)),--build-arg $(name)="$($(name))"))
@@ -19,10 +20,10 @@ export OMP_WAIT_POLICY ?= PASSIVE
 help: ## what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r what does; do printf '  %-18s %s\n' "$$what" "$$does"; done
 
-setup: .venv/.installed ## makes .venv and installs everything, pinned; again only when pyproject.toml or the lock changes
+setup: .venv/.installed ## makes .venv and installs everything, pinned; again only when pyproject.toml, the lock or C changes
 	@:
 
-.venv/.installed: pyproject.toml requirements.lock service/scoring/_reader.c training/_rows.c training/_meeting.c
+.venv/.installed: pyproject.toml requirements.lock $(NATIVE)
 	@"$(PYTHON)" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: '$(PYTHON)' is not Python 3.11 or newer with venv (found: $$("$(PYTHON)" --version 2>&1)); name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "installing into .venv (minutes, the first time)"

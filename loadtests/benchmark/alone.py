@@ -1,4 +1,4 @@
-"""The module alone: the published version's engine in one process a core, with no server around it.
+"""The module alone: the published version in one process a core, with no server around it.
 
     python -m benchmark.alone ARTIFACT BODIES CORE
 
@@ -6,9 +6,11 @@ Reads one command a line from standard input and answers each with one line of J
 
     join KIND SECONDS      ready halves of a user and the candidates            {"calls", "seconds"}
     rank KIND SECONDS      the same, the candidates' halves gathered from the catalog's
-    score KIND SECONDS     all of the model for encoded requests: user once, items gathered, joined (or `forward`)
     forward KIND SECONDS   whole rows, encoded
+    score KIND SECONDS     all of the model for encoded requests, as the service does it
     expect KIND N          the scores of the first N bodies                   [[…], …]
+
+All but `score` are TorchScript's, whether or not the service has native code in its place.
 """
 
 from __future__ import annotations
@@ -35,10 +37,15 @@ class Alone:
         import torch
 
         from service.scoring.artifact import open_artifact
+        from service.scoring.engine import Engine
+        from service.scoring.files import MODULE
+        from service.scoring.predictor import Predictor
 
         torch.set_num_threads(1)
         self.bodies = bodies
-        self.predictor = open_artifact(artifact, device="cpu").predictor
+        self.serving = served = open_artifact(artifact, device="cpu").predictor
+        module = Engine.load(artifact / MODULE, "cpu", lanes=0)
+        self.predictor = Predictor(served.version, served.encoder, module, served.catalog, corrected=served.corrected)
         self.calls: dict[tuple[str, str], list[Callable[[], Any]]] = {}
 
     def measure(self, what: str, kind: str, seconds: float) -> dict[str, float]:
@@ -53,7 +60,7 @@ class Alone:
         engine, predictor = self.predictor.engine, self.predictor
         batches = [predictor.encode([one]) for one in self.requests(kind)[:SAMPLES]]
         if what == "score":
-            return [partial(predictor.score, batch) for batch in batches]
+            return [partial(self.serving.score, batch) for batch in batches]
         if what == "forward":
             return [partial(engine.forward, batch.rows()) for batch in batches]
         return [partial(*_ranking(engine, batch, what)) for batch in batches]

@@ -110,6 +110,7 @@ def _measure(session: Session, kind: str, alone: Sequence[str]) -> None:
 
 def _beside(session: Session, kind: str, whole: str, service: Point) -> Facts:
     """What is told of a capacity: its latency there and its share of each floor."""
+    alone = "the engine alone" if whole == "score" else f"the module ({whole})"
     floors = {f"of {name}": service.per_second / _like(session, name, service).per_second for name in FLOORS}
     return {
         "requests/s": service.per_second,
@@ -118,7 +119,7 @@ def _beside(session: Session, kind: str, whole: str, service: Point) -> Facts:
         "p99 ms": service.p99_ms,
         "CPU ms": service.cpu_ms,
         **floors,
-        f"of the module ({whole})": service.per_second / session.module_median(whole, kind),
+        f"of {alone}": service.per_second / session.module_median(whole, kind),
     }
 
 

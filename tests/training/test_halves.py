@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from service.scoring.encoded import Encoded
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
-from service.scoring.native import most_lanes
 from service.scoring.schema import FeatureSchema
+from tests.service.scoring.halved import LANES
 from training.calibration import Platt
 from training.export import eager_scores, save_module
 from training.model import WideDeep
@@ -31,8 +31,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 NORMS = st.sampled_from(["none", "batch"])
-# The module itself, and every kernel that this processor has.
-LANES = [lanes for lanes in (0, 8, 16) if lanes <= most_lanes()]
 
 
 class Layers(NamedTuple):

@@ -12,9 +12,13 @@ import torch
 from service.scoring.encoded import Encoded
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
+from service.scoring.native import most_lanes
 from tests.tiny import CROSSES, FEATURES, ITEMS, USERS, rows, tiny_encoder
 from training.export import save_module
 from training.model import WideDeep
+
+# The module itself, and every native kernel that this processor has.
+LANES = [lanes for lanes in (0, 8, 16) if lanes <= most_lanes()]
 
 
 def encoder_of(values: int = 0) -> FeatureEncoder:

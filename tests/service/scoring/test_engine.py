@@ -14,7 +14,7 @@ from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.files import ArtifactError
 from service.scoring.half import Half
-from tests.service.scoring.halved import encoder_of, items_of, save_model, users_of, whole_of
+from tests.service.scoring.halved import LANES, encoder_of, items_of, save_model, users_of, whole_of
 from tests.tiny import ITEMS, USERS, save_scripted
 
 PAIRS = np.repeat(np.arange(len(USERS)), len(ITEMS)), np.tile(np.arange(len(ITEMS)), len(USERS))
@@ -32,12 +32,13 @@ def path(encoder: FeatureEncoder, tmp_path_factory: pytest.TempPathFactory) -> P
     return path
 
 
-@pytest.fixture
-def engine(path: Path) -> Engine:
-    return Engine.load(path, "cpu")
+@pytest.fixture(params=LANES)
+def engine(path: Path, request: pytest.FixtureRequest) -> Engine:
+    return Engine.load(path, "cpu", lanes=request.param)
 
 
-def test_fused_layers_score_as_plain_ones(engine: Engine, encoder: FeatureEncoder):
+def test_fused_layers_score_as_plain_ones(path: Path, encoder: FeatureEncoder):
+    engine = Engine.load(path, "cpu", lanes=0)
     if engine.fused_from is None:
         pytest.skip("this torch has no fused layers")
     whole = whole_of(encoder)

@@ -12,7 +12,7 @@ from service.scoring import engine as engine_module
 from service.scoring.engine import Engine
 from service.scoring.features import FeatureEncoder
 from service.scoring.half_files import map_half, too_large
-from tests.service.scoring.halved import encoder_of, items_of, save_model, users_of, whole_of
+from tests.service.scoring.halved import LANES, encoder_of, items_of, save_model, users_of, whole_of
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,11 @@ def folder(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_attached_engine_scores_to_the_bit_as_a_loaded_one(path: Path, folder: Path, encoder: FeatureEncoder):
-    loaded, attached = Engine.load(path, "cpu"), Engine.attach(folder, "cpu")
+@pytest.mark.parametrize("lanes", LANES)
+def test_an_attached_engine_scores_to_the_bit_as_a_loaded_one(
+    path: Path, folder: Path, encoder: FeatureEncoder, lanes: int
+):
+    loaded, attached = Engine.load(path, "cpu", lanes=lanes), Engine.attach(folder, "cpu", lanes=lanes)
     whole, users, items = whole_of(encoder), users_of(encoder), items_of(encoder)
     rows, index = np.arange(20), np.arange(20) % 10
     assert np.array_equal(attached.forward(whole), loaded.forward(whole))
@@ -46,9 +49,10 @@ def test_an_attached_engine_scores_to_the_bit_as_a_loaded_one(path: Path, folder
         assert np.array_equal(found, wanted)
 
 
-def test_an_attached_engines_tables_are_the_files_and_no_copy(folder: Path, encoder: FeatureEncoder):
+@pytest.mark.parametrize("lanes", LANES)
+def test_an_attached_engines_tables_are_the_files_and_no_copy(folder: Path, encoder: FeatureEncoder, lanes: int):
     table = np.load(folder / "0000.npy", mmap_mode="r+")
-    kept, engine = table.copy(), Engine.attach(folder, "cpu")
+    kept, engine = table.copy(), Engine.attach(folder, "cpu", lanes=lanes)
     before = engine.forward(whole_of(encoder))
     table[:] = 0.0
     table.flush()
@@ -59,7 +63,7 @@ def test_an_attached_engines_tables_are_the_files_and_no_copy(folder: Path, enco
 
 
 def test_the_modules_beside_the_tables_are_slim(folder: Path, path: Path):
-    modules = sum(one.stat().st_size for one in folder.glob("*.pt"))
+    modules = sum(one.stat().st_size for one in (*folder.glob("*.pt"), *folder.glob("native/*.npy")))
     tables = sum(one.stat().st_size for one in folder.glob("*.npy"))
     assert tables > 40_000 * 8 * 4
     assert modules < path.stat().st_size / 4
