@@ -175,7 +175,8 @@ class Registry:
         self._metrics.load_seconds(version, seconds)
         loaded = self._ready[version] = Loaded(version, predictor, self._batcher(version, predictor))
         self._states[version] = ("ready", None)
-        logs.event("version ready", version=version, seconds=round(seconds, 3))
+        by = predictor.computed_by
+        logs.event("version ready", version=version, seconds=round(seconds, 3), computed_by=by)
         return loaded
 
     async def _in_thread(self, version: str, work: Callable[[], T]) -> T:

@@ -17,7 +17,7 @@ from service.scoring.half import Half
 from service.scoring.half_files import write_half
 from service.scoring.layout import Layout
 from service.scoring.mapped import read_mapped, write_mapped
-from service.scoring.native import Arrays, NativeHalves, most_lanes, plan_of
+from service.scoring.native import AVX512, Arrays, NativeHalves, most_lanes, plan_of
 from service.scoring.precision import allow, computing
 from service.scoring.sizes import BLOCK, pad_index, pad_rows, padded_size
 from service.scoring.torchscript import Module
@@ -89,6 +89,11 @@ class Engine:
         """
         frozen, fused, native = read_mapped(folder, device, most_lanes() if lanes is None else lanes)
         return cls(frozen, fused, device, layout, native)
+
+    @property
+    def computed_by(self) -> str:
+        """What does the arithmetic: "native avx512", "native avx2" or "torch"."""
+        return "torch" if self._native is None else f"native {'avx512' if self._native.lanes == AVX512 else 'avx2'}"
 
     @property
     def has_halves(self) -> bool:

@@ -94,6 +94,11 @@ class Predictor:
     def device(self) -> str:
         return str(self.engine.device)
 
+    @property
+    def computed_by(self) -> str:
+        """See Engine.computed_by."""
+        return self.engine.computed_by
+
     def read_candidates(
         self, data: Any, most: int, decode: Callable[[], Any]
     ) -> tuple[Sequence[object], ReadKeys] | None:

@@ -40,6 +40,7 @@ class NativeHalves:
     """Of one plan; safe to call from several threads. `lanes` is at most `most_lanes()`."""
 
     def __init__(self, plan: Plan, lanes: int) -> None:
+        self.lanes = lanes
         self._before = tuple(plan["user.sizes"][:3].tolist())
         self._outputs = int(plan["user.sizes"][4])
         self._users, self._items = _side(plan, "user", lanes), _side(plan, "item", lanes)

@@ -63,6 +63,12 @@ def test_an_engine_uses_them_where_they_are(path: Path, encoder: FeatureEncoder)
     assert not np.array_equal(alone, Engine.load(path, "cpu", lanes=0).forward(whole_of(encoder)))
 
 
+def test_an_engine_says_what_computes(path: Path):
+    told = {0: "torch", 8: "native avx2", 16: "native avx512"}
+    for lanes in LANES:
+        assert Engine.load(path, "cpu", lanes=lanes).computed_by == told[lanes]
+
+
 @pytest.mark.parametrize("wrong", [-(1 << 40), 1 << 40])
 def test_an_id_outside_of_its_table_is_an_error_and_no_crash(native: NativeHalves, encoder: FeatureEncoder, wrong: int):
     rows = users_of(encoder)
