@@ -34,9 +34,8 @@ from training.together import Together
 # Reading the module's weights; what is deprecated is torch's own reader, named in service/scoring.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
-needs_shared_tables = pytest.mark.skipif(
-    native is None or not hasattr(os, "memfd_create"), reason="no native rows, or not Linux"
-)
+shares_tables = native is not None and hasattr(os, "memfd_create")
+needs_shared_tables = pytest.mark.skipif(not shares_tables, reason="no native rows, or not Linux")
 NONE = ([0.0] * 5, [0.0])  # no value becomes unknown
 MADE: dict[str, Any] = {"train": {"batch_size": 64, "epochs": 2, "patience": 4}, "model": {"dropout": 0.0}}
 
@@ -111,8 +110,12 @@ def by_shared_tables(model: WideDeep, batch: Batch, size: int, group: Group) -> 
     return loss, found
 
 
-def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_size: int, way: str) -> None:
-    """Loss, gradients and gathered metrics of one model, the same in every process, before any step."""
+BATCH_SIZES = 64, 1024  # 1024: all rows, an odd number of them
+
+
+def first_steps(rank: int, size: int, port: int, data: Path, folder: Path, way: str) -> None:
+    """Loss, gradients and gathered metrics of one model, the same in every process, before any step: with each size of
+    a batch, as processes take longer to start than to learn."""
     join(rank, size, port)
     made = config(**MADE)
     with joined("cpu") as group:
@@ -124,25 +127,35 @@ def first_step(rank: int, size: int, port: int, data: Path, folder: Path, batch_
         rows, valid = (MappedRows(encoded[name], read.labels[parts[name]], "cpu") for name in ("train", "valid"))
         assert rows.rows % 2
         assert valid.rows % 2
-        torch.manual_seed(5)
-        model = WideDeep(encoder.layout, (16, 8), 0.0)
-        torch.nn.init.normal_(model.wide.weight)
-        batch = next(iter(Shuffle(rows, batch_size, NONE, 1, group=group).epoch()))
-        judged = metrics.evaluate(valid.labels, scores(model, valid, group), None)
-        loss, gradients = (by_shared_tables if way == "shared" else by_exchange)(model, batch, batch_size, group)
-        found = {"loss": sum(group.gather_objects(loss)), "auc": judged["auc"], "gradients": gradients}
-        torch.save(found, folder / f"{size}-{rank}.pt")
+        for batch_size in BATCH_SIZES:
+            torch.manual_seed(5)
+            model = WideDeep(encoder.layout, (16, 8), 0.0)
+            torch.nn.init.normal_(model.wide.weight)
+            batch = next(iter(Shuffle(rows, batch_size, NONE, 1, group=group).epoch()))
+            judged = metrics.evaluate(valid.labels, scores(model, valid, group), None)
+            loss, gradients = (by_shared_tables if way == "shared" else by_exchange)(model, batch, batch_size, group)
+            found = {"loss": sum(group.gather_objects(loss)), "auc": judged["auc"], "gradients": gradients}
+            torch.save(found, folder / f"{way}-{batch_size}-{size}-{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first steps of one process, and of two by each way."""
+    folder = tmp_path_factory.mktemp("steps")
+    data = write_data(folder / "data", clicks(rows=651))
+    together(first_steps, 1, data, folder, "exchanged")
+    for way in ("exchanged", "shared") if shares_tables else ("exchanged",):
+        together(first_steps, 2, data, folder, way)
+    return folder
 
 
 @pytest.mark.parametrize("way", ["exchanged", pytest.param("shared", marks=needs_shared_tables)])
-@pytest.mark.parametrize("batch_size", [64, 1024])  # 1024: all rows, an odd number of them
+@pytest.mark.parametrize("batch_size", BATCH_SIZES)
 def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(
-    tmp_path: Path, batch_size: int, way: str
+    steps: Path, batch_size: int, way: str
 ) -> None:
-    data = write_data(tmp_path / "data", clicks(rows=651))
-    together(first_step, 1, data, tmp_path, batch_size, "exchanged")
-    together(first_step, 2, data, tmp_path, batch_size, way)
-    one, *others = (torch.load(tmp_path / name, weights_only=True) for name in ("1-0.pt", "2-0.pt", "2-1.pt"))
+    names = f"exchanged-{batch_size}-1-0.pt", f"{way}-{batch_size}-2-0.pt", f"{way}-{batch_size}-2-1.pt"
+    one, *others = (torch.load(steps / name, weights_only=True) for name in names)
     for other in others:
         assert other["loss"] == pytest.approx(one["loss"], abs=1e-6)
         assert other["auc"] == pytest.approx(one["auc"], abs=1e-6)
