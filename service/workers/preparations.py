@@ -137,7 +137,7 @@ class Preparations:
         gives_way = bool(self._ready) and not job.hurried
         if gives_way and not job.starved and self._starving(child.pid):
             job.starved = True
-            child.send(signal.SIGKILL)
+            child.send(signal.SIGTERM)
 
     def _leave(self, seat: int, job: Job) -> None:
         job.seats.discard(seat)
@@ -145,7 +145,7 @@ class Preparations:
             return
         if job is self._running:
             assert job.child is not None
-            job.child.send(signal.SIGKILL)  # it holds nothing but its folder, which goes when it has ended
+            job.child.send(signal.SIGTERM)  # it holds nothing but its folder, which goes when it has ended
         elif self._waiting.get(job.key) is job:
             del self._waiting[job.key]
         elif self._ready.get(job.key) is job:
@@ -157,7 +157,7 @@ class Preparations:
         code = job.child.returncode
         if not job.seats:
             _remove(job)
-        elif code == -signal.SIGKILL and job.starved:
+        elif job.starved and code is not None and code < 0:
             logs.event("preparing starved, begun anew", level=logging.WARNING, version=job.key[0])
             _remove(job)
             job.starved, job.hurried = False, True

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from service import logs
 from service.scoring.files import ArtifactError
+from service.workers.resting import run_resting
 
 # prepare(artifact, out, revision) fills the empty folder `out`; ArtifactError where the version will not do.
 Prepare = Callable[[Path, Path, int], None]
@@ -29,10 +30,18 @@ def run(
     hurried: bool = False,
 ) -> int:
     """The exit code; where it is 1, `reason_file` says why in a line. `give_way` while requests are answered, less of
-    it where `hurried`."""
+    it, and without rests, where `hurried`."""
     logs.configure()
-    if give_way:
-        yield_to_workers(hurried=hurried)
+
+    def work() -> int:
+        if give_way:
+            yield_to_workers(hurried=hurried)
+        return _prepare(prepare, artifact, out, revision, reason_file)
+
+    return run_resting(work) if give_way and not hurried else work()
+
+
+def _prepare(prepare: Prepare, artifact: Path, out: Path, revision: int, reason_file: Path) -> int:
     try:
         prepare(artifact, out, revision)
     except Exception as error:  # noqa: BLE001 - whatever it was, the askers are told in one line

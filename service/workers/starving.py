@@ -16,9 +16,12 @@ LOOK_SECONDS, LEAST_SHARE = 10.0, 0.05
 
 
 def usage(pid: int) -> tuple[float, bool]:
-    """CPU seconds so far, and whether it would run now: what waits for a disk does not starve."""
+    """CPU seconds so far of a process and its children, and whether any would run now: what waits for a disk does not
+    starve, what was made to rest may."""
     process = psutil.Process(pid)
-    return sum(process.cpu_times()[:2]), process.status() == psutil.STATUS_RUNNING
+    family = [process, *process.children()]
+    would_run = any(one.status() in (psutil.STATUS_RUNNING, psutil.STATUS_STOPPED) for one in family)
+    return sum(sum(one.cpu_times()[:2]) for one in family), would_run
 
 
 class Starving:

@@ -94,7 +94,7 @@ def test_a_starved_preparer_is_begun_anew_and_answers_who_asked(tmp_path: Path):
     world.ask("v3")
     world.starving = {1, 2}
     world.made.look()
-    assert world.children[1].returncode == -signal.SIGKILL
+    assert world.children[1].returncode == -signal.SIGTERM
     world.made.look()
     world.made.look()
     assert world.children[2].returncode is None  # it is not looked at a second time

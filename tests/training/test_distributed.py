@@ -151,9 +151,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("way", ["exchanged", pytest.param("shared", marks=needs_shared_tables)])
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
-def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(
-    steps: Path, batch_size: int, way: str
-) -> None:
+def test_loss_auc_and_first_gradients_of_two_processes_are_those_of_one(steps: Path, batch_size: int, way: str) -> None:
     names = f"exchanged-{batch_size}-1-0.pt", f"{way}-{batch_size}-2-0.pt", f"{way}-{batch_size}-2-1.pt"
     one, *others = (torch.load(steps / name, weights_only=True) for name in names)
     for other in others:
