@@ -2,7 +2,8 @@
 
 The lowest priority is not enough: a kernel that does not preempt (PREEMPT_NONE, or lazily, as of Linux 6.12) lets what
 runs go on to the end of its tick, 4 ms of 250 a second, though somebody wakes to answer. Beside half a load on two
-cores the 99th percentile was then two to four times what it is alone; with these rests it was at most 1.2 times.
+cores the 99th percentile was then two to four times what it is alone; with these rests it was at most 1.2 times. Where
+nobody else is at work, there are none.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
+
+import psutil
 
 # Seconds at work, and at rest after them: a fifth of a core.
 WORK, REST = 0.001, 0.004
+# Seconds between two looks at the machine, and the share of its cores that others use from which there are rests.
+LOOK, BUSY = 0.2, 0.15
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,15 +47,47 @@ def run_resting(work: Callable[[], int]) -> int:
 
 
 def _take_turns(child: int) -> int:
+    others = Others(partial(used_beside, psutil.Process(child)))
     while True:
-        os.kill(child, signal.SIGSTOP)
-        time.sleep(REST)
-        os.kill(child, signal.SIGCONT)
-        time.sleep(WORK)
+        if others.are_busy():
+            os.kill(child, signal.SIGSTOP)
+            time.sleep(REST)
+            os.kill(child, signal.SIGCONT)
+            time.sleep(WORK)
+        else:
+            time.sleep(REST)
         # Until here it has not been waited for, so that the number is still its own.
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
+
+
+class Others:
+    """Whether the machine is at work for others; taken for busy until the first look.
+
+    `look()` gives the CPU seconds of all cores so far, and those that others used.
+    """
+
+    def __init__(self, look: Callable[[], tuple[float, float]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._look, self._clock = look, clock
+        self._busy = True
+        self._seen, self._used = clock(), look()
+
+    def are_busy(self) -> bool:
+        now = self._clock()
+        if now - self._seen >= LOOK:
+            used = self._look()
+            whole, work = (after - before for after, before in zip(used, self._used, strict=True))
+            self._busy = work > BUSY * whole
+            self._seen, self._used = now, used
+        return self._busy
+
+
+def used_beside(process: psutil.Process) -> tuple[float, float]:
+    """CPU seconds of all cores so far, and those of them that other processes used."""
+    times = psutil.cpu_times()
+    whole = sum(times[:8])  # without those of guests, which are in the first ones already
+    return whole, whole - times.idle - times.iowait - sum(process.cpu_times()[:2])
 
 
 def _live(work: Callable[[], int], parent: int, told: int) -> None:

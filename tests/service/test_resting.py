@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.workers.resting import REST, WORK, run_resting
+from service.workers.resting import LOOK, REST, WORK, Others, run_resting, used_beside
 from service.workers.starving import usage
 
 
@@ -55,14 +55,39 @@ def test_work_that_raises_has_failed():
     assert end_of(start(lambda: 1 // 0)) == 1
 
 
-def test_it_works_some_of_the_time_and_rests_the_most(endless: tuple[int, psutil.Process]):
-    pid, child = endless
-    before, since = sum(child.cpu_times()[:2]), time.monotonic()
+def share_of_a_core(process: psutil.Process) -> float:
+    before, since = sum(process.cpu_times()[:2]), time.monotonic()
     time.sleep(1.0)
-    share = (sum(child.cpu_times()[:2]) - before) / (time.monotonic() - since)
-    os.kill(pid, signal.SIGKILL)
-    assert end_of(pid) == -signal.SIGKILL
-    assert 0.02 < share < 3 * WORK / (WORK + REST)
+    return (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - since)
+
+
+def test_it_rests_the_most_of_the_time_while_others_work(endless: tuple[int, psutil.Process]):
+    pid, child = endless
+    others = [os.fork() or forever() for _ in range(os.cpu_count() or 1)]
+    time.sleep(2 * LOOK)
+    share = share_of_a_core(child)
+    for one in (*others, pid):
+        os.kill(one, signal.SIGKILL)
+        end_of(one)
+    assert 0.0 < share < 3 * WORK / (WORK + REST)
+
+
+@pytest.mark.parametrize(("used", "busy"), [(0.0, False), (1.0, False), (2.0, True), (10.0, True)])
+def test_others_are_busy_where_they_use_a_share_of_the_cores(used: float, busy: bool):
+    looks, times = iter([(50.0, 30.0), (60.0, 30.0 + used)]), iter([0.0, LOOK / 2, LOOK])
+    others = Others(lambda: next(looks), lambda: next(times))
+    assert others.are_busy()  # nothing is known yet
+    assert others.are_busy() is busy
+
+
+def test_what_others_use_is_not_the_process_own():
+    process = psutil.Process()
+    before, since = used_beside(process), time.monotonic()
+    while time.monotonic() < since + 0.3:
+        pass
+    whole, others = (after - old for after, old in zip(used_beside(process), before, strict=True))
+    assert 0.2 < whole < 2 * 0.3 * (os.cpu_count() or 1)
+    assert others < whole - 0.1
 
 
 def test_the_work_ends_with_who_makes_it_rest(endless: tuple[int, psutil.Process]):
