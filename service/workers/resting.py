@@ -2,7 +2,7 @@
 
 The lowest priority is not enough: a kernel that does not preempt (PREEMPT_NONE, or lazily, as of Linux 6.12) lets what
 runs go on to the end of its tick, 4 ms of 250 a second, though somebody wakes to answer. Beside half a load on two
-cores the 99th percentile was then two to four times what it is alone; with these rests it was at most 1.2 times. Where
+cores the 99th percentile was then two to four times what it is alone; with these rests 1.2 to 1.7 times. Where
 nobody else is at work, there are none.
 """
 
@@ -17,8 +17,8 @@ from functools import partial
 
 import psutil
 
-# Seconds at work, and at rest after them: a fifth of a core.
-WORK, REST = 0.001, 0.004
+# Seconds at work, and at rest after them: a third of a core.
+WORK, REST = 0.0005, 0.001
 # Seconds between two looks at the machine, and the share of its cores that others use from which there are rests.
 LOOK, BUSY = 0.2, 0.15
 _PR_SET_PDEATHSIG = 1

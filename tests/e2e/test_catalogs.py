@@ -65,7 +65,7 @@ def asked(service: Service, scores: list[list[float]], times: int = 20) -> set[i
 
 
 def test_switches_under_load_fail_nothing_and_mix_nothing(service: Service, scores: list[list[float]]) -> None:
-    switches = 8
+    switches = 4
     switch(service, 0)
     load = Load(service.url, body, clients=4)
     with load.running():

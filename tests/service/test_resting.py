@@ -63,13 +63,13 @@ def share_of_a_core(process: psutil.Process) -> float:
 
 def test_it_rests_the_most_of_the_time_while_others_work(endless: tuple[int, psutil.Process]):
     pid, child = endless
-    others = [os.fork() or forever() for _ in range(os.cpu_count() or 1)]
+    others = [os.fork() or forever() for _ in range(max(1, (os.cpu_count() or 1) // 2))]
     time.sleep(2 * LOOK)
     share = share_of_a_core(child)
     for one in (*others, pid):
         os.kill(one, signal.SIGKILL)
         end_of(one)
-    assert 0.0 < share < 3 * WORK / (WORK + REST)
+    assert 0.0 < share < 2.2 * WORK / (WORK + REST)  # without rests it had a core of its own
 
 
 @pytest.mark.parametrize(("used", "busy"), [(0.0, False), (1.0, False), (2.0, True), (10.0, True)])
