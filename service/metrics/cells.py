@@ -23,12 +23,23 @@ Labels = Mapping[str, str]
 
 
 class Doubles(MmapedDict):
-    """A file of numbers, each also to be had as the memory that it is: a tenth of the cost of a write by its key."""
+    """A file of numbers, each also to be had as the memory that it is: a tenth of the cost of a write by its key.
+
+    It appears whole. The library gives a new file its length after its name, and a scrape between the two fails.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            super().__init__(str(path))  # type: ignore[no-untyped-call]  # the library has no types here
+        else:
+            unnamed = path.with_suffix(".new")
+            super().__init__(str(unnamed))  # type: ignore[no-untyped-call]
+            unnamed.rename(path)
 
     def place(self, key: str) -> memoryview[float]:
         """Where the number stands; released before the file is closed. It stays right while the file grows: a larger
         mapping is then made beside this one, of the same pages."""
-        self.read_value(key)  # type: ignore[no-untyped-call]  # the library has no types here
+        self.read_value(key)  # type: ignore[no-untyped-call]
         start = self._positions[key]
         return memoryview(self._m)[start : start + 8].cast("d")
 
@@ -116,13 +127,13 @@ class Cells:
         for place in self._places:
             place.release()
         for file in self._files.values():
-            file.close()  # type: ignore[no-untyped-call]  # as above
+            file.close()  # type: ignore[no-untyped-call]
         self._places.clear()
         self._files.clear()
 
     def _cell(self, kind: str, metric: str, sample: str, about: str, labels: Labels) -> Cell:
         if kind not in self._files:
-            self._files[kind] = Doubles(str(self.folder / f"{kind}_{self._pid}.db"))  # type: ignore[no-untyped-call]  # as above
+            self._files[kind] = Doubles(self.folder / f"{kind}_{self._pid}.db")
         names = list(labels)
         key = mmap_key(PREFIX + metric, PREFIX + sample, names, [labels[name] for name in names], about)
         with self._lock:

@@ -1,10 +1,14 @@
 """Numbers in a file that siblings read."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from prometheus_client.mmap_dict import MmapedDict
 
-from service.metrics.cells import Cells
+from service.metrics.cells import Cells, forget_worker
+from service.metrics.scrape import exposition
 
 
 def stored(folder: Path) -> list[float]:
@@ -40,3 +44,29 @@ def test_counts_go_on_where_a_process_of_that_number_ended(tmp_path: Path) -> No
     again.counter("seen", "how many", {}).inc()
     assert stored(tmp_path) == [3.0]
     again.close()
+
+
+@pytest.fixture(name="threads_take_quick_turns")
+def _quick_turns():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_take_quick_turns")
+def test_a_scrape_while_workers_start_and_die_answers(tmp_path: Path) -> None:
+    answering = Cells(tmp_path, 1)
+    answering.gauge("workers", "how many", {}).set(1)
+
+    def live(pid: int) -> None:
+        cells = Cells(tmp_path, pid)
+        cells.gauge("workers", "how many", {}).set(1)
+        cells.close()
+        forget_worker(tmp_path, pid)
+
+    with ThreadPoolExecutor(1) as pool:
+        last = [pool.submit(live, pid) for pid in range(2, 300)][-1]
+        while not last.done():
+            assert b"twinrank_workers" in exposition(tmp_path, None, [], "")[0]
+    answering.close()
