@@ -32,9 +32,9 @@ class Doubles(MmapedDict):
         if path.exists():
             super().__init__(str(path))  # type: ignore[no-untyped-call]  # the library has no types here
         else:
-            unnamed = path.with_suffix(".new")
-            super().__init__(str(unnamed))  # type: ignore[no-untyped-call]
-            unnamed.rename(path)
+            aside = path.with_suffix(".new")
+            super().__init__(str(aside))  # type: ignore[no-untyped-call]
+            aside.rename(path)
 
     def place(self, key: str) -> memoryview[float]:
         """Where the number stands; released before the file is closed. It stays right while the file grows: a larger
