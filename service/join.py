@@ -130,6 +130,7 @@ def _items(path: Path) -> Mapping[str, Row]:
 def _write(rows: Sequence[Row], output: Path) -> None:
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(_table(rows), aside)
         os.replace(aside, output)
     except (OSError, pa.ArrowException) as error:

@@ -106,5 +106,5 @@ def _rates(candidate: Offline, looked: Looked) -> list[str]:
             served, promised = count / looked.rows, rates.get(name)
             error = math.sqrt(max(served * (1 - min(served, 1.0)), 1 / looked.rows) / looked.rows)
             if promised is not None and served - RATE_ERRORS * error > promised + slack:
-                found.append(f"'{name}' is {kind} in {served:.1%} of rows served, in {promised:.1%} of rows offline")
+                found.append(f"{kind} values of '{name}': {served:.3f} a row served, {promised:.3f} a row offline")
     return found

@@ -29,14 +29,19 @@ def captured(**more: Any) -> dict[str, Any]:
 
 
 def joined(
-    tmp_path: Path, rows: list[dict[str, Any]], *clicks: tuple[str, str], state: str = "", **wish: Any
+    tmp_path: Path,
+    rows: list[dict[str, Any]],
+    *clicks: tuple[str, str],
+    state: str = "",
+    output: str = "out.parquet",
+    **wish: Any,
 ) -> list[dict[str, Any]]:
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "captured-1-a.parquet")
     state = state or f"sqlite:///{tmp_path}/state.db"
     with StateStore.open(state) as store, store.transaction() as change:
         change.counts.take_keys({key for click in clicks if (key := click_key(*click)) is not None})
-    assert join(Wish(tmp_path, state, tmp_path / "out.parquet", **wish)) == 0
-    return pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert join(Wish(tmp_path, state, tmp_path / output, **wish)) == 0
+    return pq.read_table(tmp_path / output).to_pylist()
 
 
 def test_a_click_marks_its_item_of_its_prediction_alone(tmp_path: Path, any_state: str) -> None:
@@ -52,6 +57,10 @@ def test_what_was_not_shown_is_no_row(tmp_path: Path) -> None:
 def test_features_are_columns_and_keep_their_types(tmp_path: Path) -> None:
     rows = [captured(features='{"age": 30, "genres": ["a"]}'), captured(features='{"age": 31}')]
     assert [(row["age"], row["genres"]) for row in joined(tmp_path, rows)] == [(30, ["a"]), (31, None)]
+
+
+def test_the_folder_of_the_output_is_made(tmp_path: Path) -> None:
+    assert len(joined(tmp_path, [captured()], output="served/new/rows.parquet")) == 1
 
 
 def test_values_of_several_types_become_texts(tmp_path: Path) -> None:
