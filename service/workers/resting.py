@@ -28,8 +28,8 @@ def run_resting(work: Callable[[], int]) -> int:
     """The exit code of `work` in a child of this process, which stops it and lets it go on in turns.
 
     The child ends with this process, however that ends, and at SIGTERM is waited for; where a signal ends it, this
-    process ends by the same. To be called with no second thread running, and before the priority is lowered: this
-    process has to wake in time.
+    process ends by the same. To be called while no second thread does more than wait, and before the priority is
+    lowered: this process has to wake in time.
     """
     follows, told = os.pipe()
     parent, child = os.getpid(), os.fork()
@@ -39,14 +39,16 @@ def run_resting(work: Callable[[], int]) -> int:
     os.read(follows, 1)  # stopped before it follows, it would stay so where this process is killed
     os.close(follows)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
-    code = _take_turns(child)
+    _take_turns(child)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
         os.kill(parent, -code)
     return code
 
 
-def _take_turns(child: int) -> int:
+def _take_turns(child: int) -> None:
+    """Until it has ended. It is not reaped here: while it may be signalled, the number has to be its own."""
     others = Others(partial(used_beside, psutil.Process(child)))
     while True:
         if others.are_busy():
@@ -56,10 +58,8 @@ def _take_turns(child: int) -> int:
             time.sleep(WORK)
         else:
             time.sleep(REST)
-        # Until here it has not been waited for, so that the number is still its own.
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
 
 
 class Others:

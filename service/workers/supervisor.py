@@ -14,11 +14,9 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +35,7 @@ from service.workers.listening import bind, url_of
 from service.workers.preparations import Preparations
 from service.workers.preparer import Prepare, prepare_version
 from service.workers.preparing import MAX_MESSAGE
+from service.workers.scratch import scratch
 from service.workers.seats import (
     GRACE_SECONDS,
     START_FAILED,
@@ -80,13 +79,12 @@ def serve(settings: Settings) -> int:
     except StateError as error:
         listener.close()
         raise StartError(str(error)) from None
-    folder = Path(tempfile.mkdtemp(prefix="twinrank-"))
     try:
-        return Supervisor(settings, listener, store, folder).run()
+        with scratch() as folder:
+            return Supervisor(settings, listener, store, folder).run()
     finally:
         listener.close()
         store.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def work(settings: Settings, place: Place) -> int:
