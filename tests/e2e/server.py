@@ -93,9 +93,12 @@ class Service:
     def kill(self) -> None:
         """End all that was started, whatever its state."""
         if self.process is not None and self.process.poll() is None:
-            for one in [*self.workers(), psutil.Process(self.process.pid)]:
-                one.kill()
+            workers = self.workers()
+            self.process.kill()  # first: it would replace them
             self.process.wait(10)
+            for one in workers:
+                with suppress(psutil.NoSuchProcess):  # ended by itself since
+                    one.kill()
 
     def put(self, path: str, body: Any = None, **kwargs: Any) -> httpx.Response:
         return httpx.put(self.url + path, json=body, timeout=60, **kwargs)
